@@ -28,7 +28,6 @@ MUTATING: Final = (
     "move",
     "remove",
     "remove_empty",
-    "touch",
 )
 
 #: The calls that only look. They can be made to fail with `only=READING`.
@@ -43,7 +42,6 @@ READING: Final = (
     "names",
     "present",
     "is_link",
-    "modified",
     "stamp",
     "version",
     "identity",

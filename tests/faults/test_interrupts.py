@@ -105,7 +105,7 @@ def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
     """N-23: without the line that lets go of the lead after an interrupt, the check fails."""
 
     def submit(self: GroupCommit[object], order: object) -> None:
-        if self._come(order):
+        if self._join(order):
             self._lead(order)
 
     def strike() -> interrupts.Interrupter:

@@ -29,9 +29,10 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _sweep(store: Path) -> list[str]:
     """Sweep every directory of a store, as others may at any moment; return what went."""
     swept = []
-    for folder, _, _ in os.walk(store):
+    for folder, _, files in os.walk(store):
         directory = disk.OwnedFd(disk.open_root(folder))
-        swept += sweep(directory.descriptor)
+        sweep(directory.descriptor)
+        swept += [name for name in files if not (Path(folder) / name).exists()]
     return swept
 
 

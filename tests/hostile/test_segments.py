@@ -209,7 +209,7 @@ with hansard.open(sys.argv[1]) as store:
     print(store.drop_cursor("plain"))
 """
     said = confined(program, path).splitlines()
-    assert said == ["2", "no whole header", "True"]
+    assert said == ["2", "no complete header", "True"]
 
 
 def test_a_small_file_that_grows_is_bounded(tmp_path: Path) -> None:

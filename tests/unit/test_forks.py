@@ -11,7 +11,7 @@ import pytest
 import hansard
 from hansard import Session, Store
 from hansard.backend.local.backend import LocalBackend
-from hansard.log import descriptors, disk
+from hansard.log import disk
 from tests.format.handwritten_log import TIME, HandwrittenLog
 
 SECRET = {"role": "user", "content": "my word is swordfish"}
@@ -166,6 +166,6 @@ def test_a_chain_of_1_500_forks_works(tmp_path: Path, monkeypatch: pytest.Monkey
         assert [event.seq for event in session.events(after=1_400)] == list(range(1_401, 1_504))
         backend = store._backend
         assert isinstance(backend, LocalBackend)
-        assert descriptors.total() <= descriptors.budget()
+        assert disk.files_held() <= disk.file_budget()
         session.redact(1)
         assert session.messages(last=2) == said[1:]

@@ -28,7 +28,7 @@ from hansard.backend.status import StoreStatus
 from hansard.errors import InvalidEvent
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
-from hansard.log.append_request import AppendRequest as AppendRequest  # noqa: PLC0414 - a part of it
+from hansard.log.write_batch import AppendRequest as AppendRequest  # noqa: PLC0414 - a part of it
 
 if TYPE_CHECKING:
     from hansard.backend.local.index_file import LocalIndexFile

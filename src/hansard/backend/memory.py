@@ -44,7 +44,7 @@ from hansard.event import codec
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, format, names
-from hansard.log.append_request import seq_conflict
+from hansard.log.write_batch import seq_conflict
 
 _PIECE = 1000
 

@@ -1,10 +1,10 @@
 """Call the operating system's file functions: the only module of the store that does.
 
 Functions take a directory's descriptor and a bare name. No path component below the store's directory is
-looked up twice, and no symbolic link is followed (docs/format.md, F-4). They raise plain `OSError`;
-`explain` turns one into the error that a caller sees. Tests inject faults by replacing the
-functions of this module (`tests/crashlab/faults.py`). So other modules call them as `disk.write(...)`, and
-never bind them to a name.
+looked up twice, and no symbolic link is followed (docs/format.md, F-4). They raise plain `OSError`; `explain`
+and `reporting` turn one into an error of hansard. Tests inject faults by replacing the functions of this
+module (`tests/crashlab/faults.py`). So other modules call them as `disk.write(...)`, and never bind them to
+a name.
 
 `Lock` is the OS lock between processes (F-38). It belongs to the open file: the system releases it when its
 holder dies. Lock and unlock cost 1.2 µs with the bare function that portalocker uses, 3 to 4 with its checked
@@ -15,14 +15,15 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import stat
 import sys
 import threading
-import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from hansard.clock import Backoff
 from hansard.errors import DiskFailed, HansardError, LockTimeout, UnsafePath
@@ -31,6 +32,7 @@ DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 
 _CLOEXEC = os.O_CLOEXEC | os.O_NOFOLLOW
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
 # Aliases, not wrappers: most of these are called on every append or every read.
 write = os.write
@@ -39,20 +41,46 @@ read_at = os.pread
 status_of = os.fstat
 close = os.close
 sync_directory = os.fsync
+duplicate = os.dup
+absolute = os.path.abspath
+real = os.path.realpath
+user = os.geteuid
 
-#: Grows by one in each forked child: the files of a session compare it with the value at which they were
-#: opened, and are opened again. A child that used its parent's descriptor of the lock file would share the
-#: parent's lock, and its unlock would release it.
+# -- forks of the process -----------------------------------------------------------------------
+
+#: Grows by one in each forked child. The files of a session compare it with the value at which they were
+#: opened, and are opened again: a child that used its parent's lock file would release the parent's lock.
 generation = 0
-
 
 #: Held while a forked child replaces inherited objects, so that only one of its threads does.
 fork_guard = threading.Lock()
 
 
+class AfterFork(Protocol):
+    """Has locks or threads that are useless in a forked child: another thread may hold the locks."""
+
+    def after_fork(self) -> None:
+        """Replace them. Called in the child, before anything else runs there; must not wait or lock."""
+
+
+_reset_after_fork: "WeakSet[AfterFork]" = WeakSet()
+#: Files that a forked child closes: a killed parent's lock would otherwise remain locked.
+_not_inherited: "WeakSet[OwnedFd]" = WeakSet()
+
+
+def reset_after_fork(owner: AfterFork) -> None:
+    """Call `after_fork` of an object in each forked child."""
+    _reset_after_fork.add(owner)
+
+
+def close_in_children(file: "OwnedFd") -> None:
+    """Close a file in each forked child."""
+    _not_inherited.add(file)
+
+
 def _forked() -> None:
     global generation, fork_guard  # noqa: PLW0603 - one of each for the process is the point
-    # First: Python ignores what a hook raises.
+    # First: Python ignores exceptions of a hook.
     generation += 1
     fork_guard = threading.Lock()
     for file in list(_not_inherited):
@@ -63,77 +91,6 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-
-
-#: What closes files that are idle, when there are too many open: `descriptors` adds to it.
-relief: list[Callable[[], None]] = []
-
-
-def _open(path: str, flags: int, mode: int = 0o777, *, directory: int | None = None) -> int:
-    """Open a file; if too many are open, close idle ones and retry once."""
-    try:
-        return os.open(path, flags, mode, dir_fd=directory)
-    except OSError as error:
-        if error.errno not in {errno.EMFILE, errno.ENFILE}:
-            raise
-    for close_idle in relief:
-        close_idle()
-    return os.open(path, flags, mode, dir_fd=directory)
-
-
-class OwnedFd:
-    """A descriptor that is closed with its last reference.
-
-    Not before: a thread that is reading must never find another file under its number.
-    """
-
-    __slots__ = ("descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-
-    def close(self) -> None:
-        """Close it now. No thread may be using it."""
-        # None if the constructor was interrupted before it began.
-        descriptor = getattr(self, "descriptor", -1)
-        self.descriptor = -1
-        if descriptor >= 0:
-            close(descriptor)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class OwnedDirFd(int):
-    """The descriptor of a directory, closed with its last reference.
-
-    Unlike `OwnedFd` it *is* the number: a call that passes it to the system holds a reference until it has
-    returned, so that another thread can drop its own at any time.
-    """
-
-    __slots__ = ()
-
-    def __del__(self) -> None:
-        close(self)
-
-
-#: What a forked child closes at once, whether it uses the store or not.
-_not_inherited: "WeakSet[OwnedFd]" = WeakSet()
-
-
-class AfterFork(Protocol):
-    """What has locks or threads of which a forked child has no use: another thread may hold the locks."""
-
-    def after_fork(self) -> None:
-        """Replace them. Called in the child, before anything else runs there; must not wait or lock."""
-
-
-_reset_after_fork: "WeakSet[AfterFork]" = WeakSet()
-
-
-def reset_after_fork(owner: AfterFork) -> None:
-    """Call `after_fork` of an object in each forked child."""
-    _reset_after_fork.add(owner)
 
 
 class ForkLock:
@@ -150,9 +107,140 @@ class ForkLock:
         self.lock = threading.RLock()
 
 
-def close_in_children(file: OwnedFd) -> None:
-    """Keep a file from living on in forked children: a killed parent's lock would live on with it."""
-    _not_inherited.add(file)
+# -- descriptors --------------------------------------------------------------------------------
+
+
+class OwnedFd:
+    """A descriptor that is closed with its last reference.
+
+    Not before: a thread that is reading must never find another file under its number.
+    """
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def close(self) -> None:
+        """Close it now. No thread may be using it."""
+        # Missing if the constructor was interrupted before it began.
+        descriptor = getattr(self, "descriptor", -1)
+        self.descriptor = -1
+        if descriptor >= 0:
+            close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class OwnedDirFd(int):
+    """The descriptor of a directory, closed with its last reference.
+
+    Unlike `OwnedFd` it *is* the number: a call that passes it to the system holds a reference until it
+    returns, so that another thread can drop its own at any time.
+    """
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        close(self)
+
+
+#: Descriptors of a session that is written to: its log, its lock and its directory.
+SESSION_FILES: Final = 3
+#: Of a store, besides its root directory: two directories, three for change marks, three for its index.
+STORE_FILES: Final = 8
+
+#: The minimum and maximum of the budget, in descriptors.
+_FEWEST: Final = 2 * STORE_FILES
+_MOST: Final = 256 * SESSION_FILES
+
+
+class FileHolder(Protocol):
+    """Keeps files open for reuse.
+
+    Attributes:
+        descriptors: maximum number of its open files.
+    """
+
+    descriptors: int
+
+    def release_files(self, *, wait: bool = True) -> None:
+        """Close idle files. Without `wait`, skip locked ones: the calling thread may hold the lock."""
+
+
+#: Open stores: each keeps its root directory open, to find it after it was renamed.
+open_stores: "WeakSet[object]" = WeakSet()
+
+#: Guards the three variables below. Re-entrant, for signal handlers.
+_holders_mutex = ForkLock()
+_holders: "OrderedDict[ref[FileHolder], int]" = OrderedDict()
+_latest: "ref[FileHolder] | None" = None
+_held = 0
+
+
+def file_budget() -> int:
+    """Return how many descriptors all holders may keep: half of the process's limit, less one per store."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    half = _MOST if soft == resource.RLIM_INFINITY else soft // 2
+    return max(_FEWEST, min(_MOST, half - len(open_stores)))
+
+
+def files_held() -> int:
+    """Return the number of descriptors that the holders may have open."""
+    return _held
+
+
+def hold_files(holder: FileHolder) -> None:
+    """Record that a holder opens files; over the budget, close those of the least recently used ones."""
+    global _latest, _held  # noqa: PLW0603 - one budget for the process is the point
+    me = ref(holder)
+    if me is _latest:
+        return
+    over: list[FileHolder] = []
+    with _holders_mutex.lock:
+        _latest = me
+        _held += holder.descriptors - _holders.pop(me, 0)
+        _holders[me] = holder.descriptors
+        most = file_budget()
+        while _held > most and len(_holders) > 1:
+            oldest, count = _holders.popitem(last=False)
+            _held -= count
+            found = oldest()
+            if found is not None:
+                over.append(found)
+    for found in over:
+        found.release_files(wait=False)
+
+
+def _release_idle_files() -> None:
+    global _latest, _held  # noqa: PLW0603 - as above
+    with _holders_mutex.lock:
+        _latest = None
+        holders = [found for one in _holders if (found := one()) is not None]
+        _holders.clear()
+        _held = 0
+    for found in holders:
+        found.release_files(wait=False)
+
+
+def _open(path: str, flags: int, mode: int = 0o777, *, directory: int | None = None) -> int:
+    """Open a file; if too many are open, close idle ones and retry once."""
+    try:
+        return os.open(path, flags, mode, dir_fd=directory)
+    except OSError as error:
+        if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            raise
+    _release_idle_files()
+    return os.open(path, flags, mode, dir_fd=directory)
+
+
+# -- files --------------------------------------------------------------------------------------
+
+
+def size(descriptor: int) -> int:
+    """Return the size of an open file. A seek costs a third of an `fstat`."""
+    return os.lseek(descriptor, 0, os.SEEK_END)
 
 
 def next_data(descriptor: int, offset: int) -> int:
@@ -178,11 +266,6 @@ def first_hole(descriptor: int) -> int:
         return size(descriptor)
 
 
-def size(descriptor: int) -> int:
-    """Return the size of an open file. A seek costs a third of an `fstat` here."""
-    return os.lseek(descriptor, 0, os.SEEK_END)
-
-
 def _full_sync() -> Callable[[int], None]:
     """Return the call after which a file's data survive a power cut on this system."""
     if sys.platform == "darwin":  # pragma: no cover - needs a Mac
@@ -194,81 +277,12 @@ def _full_sync() -> Callable[[int], None]:
 sync = _full_sync()
 
 
-def open_root(path: str) -> int:
-    """Open a store's root directory; the last component must not be a link."""
-    return _open(path, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC)
-
-
-def make_root(path: str) -> None:
-    """Create the root directory of a store, and what is missing above it, durably."""
-    above = os.path.dirname(path)
-    missing = []
-    while above and not os.path.isdir(above):
-        missing.append(above)
-        above = os.path.dirname(above)
-    for made in reversed(missing):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(made, DIRECTORY_MODE)
-        sync_parent(made)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, DIRECTORY_MODE)
-
-
-def sync_parent(path: str) -> None:
-    """Make the directory entry of a path durable."""
-    _sync_and_close(_open_above(os.path.dirname(path) or "."))
-
-
-def sync_above(directory: int) -> None:
-    """Make the entry of an open directory durable, even after it was moved."""
-    try:
-        above = _open_above("..", directory)
-    except PermissionError:
-        return  # a directory that this user must not read cannot be synced either
-    _sync_and_close(above)
-
-
-def _open_above(path: str, directory: int | None = None) -> int:
-    return _open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, directory=directory)
-
-
-def _sync_and_close(directory: int) -> None:
-    try:
-        sync_directory(directory)
-    finally:
-        close(directory)
-
-
-def absolute(path: str) -> str:
-    """Return a path that stays valid when the process changes its directory."""
-    return os.path.abspath(path)
-
-
-def real(path: str) -> str:
-    """Return an absolute path with all links resolved; missing components stay."""
-    return os.path.realpath(path)
-
-
-def open_directory(parent: int, name: str) -> int:
-    """Open a directory; a link in its place is refused."""
-    return _open(name, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC, directory=parent)
-
-
-def make_directory(parent: int, name: str) -> bool:
-    """Create a directory; return whether it is new."""
-    try:
-        os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
-    except FileExistsError:
-        return False
-    return True
-
-
 def open_file(directory: int, name: str, *, writable: bool = False, create: bool = False) -> int:
     """Open a regular file to read, or to read and append; links, pipes and devices are refused."""
     flags = os.O_RDWR | os.O_APPEND if writable else os.O_RDONLY
     if create:
         flags |= os.O_CREAT
-    # O_NONBLOCK: a pipe planted under the name must not make us wait for its other end.
+    # O_NONBLOCK: a pipe under this name must not make us wait for its other end.
     descriptor = _open(name, flags | os.O_NONBLOCK | _CLOEXEC, FILE_MODE, directory=directory)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         close(descriptor)
@@ -303,324 +317,6 @@ def map_numbers(descriptor: int, length: int) -> Sequence[int]:
     return memoryview(mmap.mmap(descriptor, length, prot=mmap.PROT_READ)).cast("Q")
 
 
-def duplicate(descriptor: int) -> int:
-    """Return a second descriptor of an open file; the caller closes it."""
-    return os.dup(descriptor)
-
-
-def create_file(directory: int, name: str) -> int:
-    """Create a file that must not exist, to read and append, and lock it: it is in use until it is closed."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _CLOEXEC
-    while True:
-        descriptor = _open(name, flags, FILE_MODE, directory=directory)
-        try:
-            _lock(descriptor, fcntl.LOCK_EX)
-            if os.fstat(descriptor).st_nlink:
-                return descriptor
-        except BaseException:
-            close(descriptor)
-            discard(directory, name)
-            raise
-        # Removed by a sweep before it was locked.
-        close(descriptor)
-
-
-def _lock(descriptor: int, how: int) -> None:
-    """Lock an open file, where the file system has locks: elsewhere, nothing is ever swept."""
-    try:
-        fcntl.flock(descriptor, how)
-    except OSError as error:
-        if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
-            raise
-
-
-def is_in_use(directory: int, name: str) -> bool:
-    """Return whether a process holds the lock of a file that `create_file` created."""
-    descriptor = open_file(directory, name)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True  # or the file system has no locks, and cannot tell
-    finally:
-        close(descriptor)
-    return False
-
-
-def remove_unused(directory: int, name: str) -> None:
-    """Delete a file that `create_file` created; raise if it is in use."""
-    descriptor = open_file(directory, name, writable=True)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # It may have been renamed and be in use. Only the holder of the lock removes its name.
-        if is_named(directory, name, descriptor):
-            remove(directory, name)
-    finally:
-        close(descriptor)
-
-
-def publish(directory: int, temporary: str, name: str) -> None:
-    """Link a finished file to its name, which must be free, and remove the temporary name."""
-    try:
-        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
-            raise
-        # A file system without hard links. The caller holds the lock and has seen the name free.
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        return
-    os.unlink(temporary, dir_fd=directory)
-
-
-def link(directory: int, name: str, second: str) -> None:
-    """Give a file a second name; the name may exist already, for this file or for a copy of it."""
-    try:
-        os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-    except FileExistsError:
-        one = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        other = os.stat(second, dir_fd=directory, follow_symlinks=False)
-        if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino):
-            # Most copies of a store turn one file with two names into two files.
-            os.unlink(second, dir_fd=directory)
-            os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-
-
-def move(source: int, name: str, target: int, new_name: str) -> None:
-    """Rename, across directories of one store."""
-    os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
-
-
-def remove(directory: int, name: str) -> None:
-    """Delete a file."""
-    os.unlink(name, dir_fd=directory)
-
-
-def remove_directory(directory: int, name: str) -> None:
-    """Delete a directory and the files in it; raise for anything that is not a file."""
-    inner = open_directory(directory, name)
-    try:
-        for file in list(names(inner)):
-            # Another process may be removing the same files.
-            with contextlib.suppress(FileNotFoundError):
-                remove(inner, file)
-    finally:
-        close(inner)
-    remove_empty(directory, name)
-
-
-def remove_empty(directory: int, name: str) -> None:
-    """Delete an empty directory."""
-    os.rmdir(name, dir_fd=directory)
-
-
-def discard(directory: int, name: str) -> None:
-    """Delete a useless file, if it exists; if that fails, a later sweep removes it."""
-    with contextlib.suppress(OSError):
-        remove(directory, name)
-
-
-def names(directory: int) -> Iterator[str]:
-    """Yield the names in a directory, unsorted."""
-    # Opened once more: an open directory is read on from where the last reader of it stopped, and
-    # other threads, and forked children, would be reading this one.
-    descriptor = open_directory(directory, ".")
-    try:
-        with os.scandir(descriptor) as entries:
-            for entry in entries:
-                yield entry.name
-    finally:
-        close(descriptor)
-
-
-def present(directory: int, name: str) -> bool:
-    """Return whether a name exists, even as a dangling link; a refusal is an error."""
-    try:
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def is_link(directory: int, name: str) -> bool:
-    """Return whether a name is a symbolic link."""
-    try:
-        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return False
-
-
-def modified(directory: int, name: str) -> float:
-    """Return the time, in seconds since 1970, at which a file was last written."""
-    return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
-
-
-def stamp(directory: int, name: str) -> int:
-    """Return a number that changes when a file grows or is replaced."""
-    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    return status.st_ino << 48 | status.st_size
-
-
-def version(directory: int, name: str) -> tuple[int, int, int]:
-    """Return inode, time of the last change and size of a file: `touch` changes the second."""
-    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-class Status(NamedTuple):
-    """What the system reports about a name, without following links."""
-
-    #: "file", "directory", "link" or "other".
-    kind: str
-    #: The permission bits.
-    mode: int
-    #: The uid of its owner.
-    owner: int
-    device: int
-    inode: int
-    #: The number of its names.
-    links: int
-    size: int
-    #: When it was last written, in seconds since 1970.
-    modified: float
-    #: When its content, names or mode last changed, in nanoseconds; no program can set it.
-    changed: int
-
-
-def status(directory: int, name: str = ".") -> Status:
-    """Return what the system reports about a name in a directory."""
-    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
-    return Status(
-        kinds.get(stat.S_IFMT(found.st_mode), "other"),
-        stat.S_IMODE(found.st_mode),
-        found.st_uid,
-        found.st_dev,
-        found.st_ino,
-        found.st_nlink,
-        found.st_size,
-        found.st_mtime,
-        found.st_ctime_ns,
-    )
-
-
-def may_write(directory: int) -> bool:
-    """Return whether this process may create files in a directory."""
-    return os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True)
-
-
-def user() -> int:
-    """Return the effective uid of this process."""
-    return os.geteuid()
-
-
-def free_names(descriptor: int) -> int | None:
-    """Return how many more files this user may create; None where there is no limit."""
-    status = os.statvfs(descriptor)
-    return status.f_favail if status.f_files else None
-
-
-def touch(descriptor: int) -> None:
-    """Set a later modification time of an open file, even if the clock was set back."""
-    before = os.fstat(descriptor).st_mtime_ns
-    # The second step is for file systems that count in seconds, or in two.
-    for later in (max(time.time_ns(), before + 1), before + 4_000_000_000):
-        os.utime(descriptor, ns=(later, later))
-        if os.fstat(descriptor).st_mtime_ns != before:
-            return
-    raise OSError(errno.EIO, "the file system keeps no modification times")
-
-
-def identity(descriptor: int) -> tuple[int, int, int]:
-    """Return device, inode and link count of an open file."""
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino, status.st_nlink
-
-
-def inode(directory: int, name: str) -> int | None:
-    """Return the inode of a name; None if it does not exist."""
-    try:
-        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def is_named(directory: int, name: str, descriptor: int) -> bool:
-    """Return whether a name leads to an open file."""
-    try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return os.path.samestat(found, os.fstat(descriptor))
-
-
-def links(descriptor: int) -> int:
-    """Return how many names an open file has: 0 once it was deleted."""
-    return os.fstat(descriptor).st_nlink
-
-
-def forget_cached(descriptor: int) -> None:
-    """Ask the kernel to drop its cached pages of a file, so that a read comes from the disk."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def free_bytes(descriptor: int) -> int:
-    """Return the bytes that this user may still write to the file system."""
-    status = os.statvfs(descriptor)
-    return status.f_bavail * status.f_frsize
-
-
-def boot() -> str:
-    """Return the id of this boot of the machine; empty where the system does not report it."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-            return file.read(64).strip().decode()
-    except (OSError, ValueError):
-        return ""
-
-
-def told_by_system(path: str) -> str:
-    """Return the content of a file below /proc; empty if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except (OSError, ValueError):
-        return ""
-
-
-def lock_holders() -> dict[tuple[int, int], int]:
-    """Return the processes that hold OS locks on files, by the file's device and inode; Linux only."""
-    found = {}
-    for line in told_by_system("/proc/locks").splitlines():
-        # "1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF"; waiters have "->" in second place.
-        words = line.split()
-        with contextlib.suppress(IndexError, ValueError):
-            if words[1] == "FLOCK":
-                major, minor, inode = words[5].split(":")
-                found[os.makedev(int(major, 16), int(minor, 16)), int(inode)] = int(words[4])
-    return found
-
-
-def lock_holder(descriptor: int) -> int | None:
-    """Return the process that holds the OS lock on an open file; None if unknown."""
-    return lock_holders().get(identity(descriptor)[:2])
-
-
-def command_of(pid: int) -> str:
-    """Return the program of a process; empty where the system does not report it.
-
-    Without its options, which may contain a password: errors with this text are logged. Without control
-    characters, because a process can choose its own name.
-    """
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(200).decode("utf-8", "replace").split("\0")
-    except OSError:
-        return ""
-    option = next(iter(words[1:]), "")
-    told = words[:3] if option == "-m" else words[:1] if option.startswith("-") else words[:2]
-    return "".join(c if c.isprintable() else "?" for c in " ".join(told)).strip()
-
-
 def read_all(directory: int, name: str, limit: int) -> bytes:
     """Return the content of a file; raise if it is larger than `limit` bytes."""
     descriptor = open_file(directory, name)
@@ -646,6 +342,348 @@ def write_all(descriptor: int, data: bytes) -> None:
         if step == 0:
             raise OSError(errno.EIO, "the system accepts no more bytes")
         written += step
+
+
+def forget_cached(descriptor: int) -> None:
+    """Ask the kernel to drop its cached pages of a file, so that a read comes from the disk."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+# -- temporary files ----------------------------------------------------------------------------
+
+
+def create_file(directory: int, name: str) -> int:
+    """Create a file that must not exist, to read and append, and lock it: it is in use until it is closed."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _CLOEXEC
+    while True:
+        descriptor = _open(name, flags, FILE_MODE, directory=directory)
+        try:
+            _lock(descriptor)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+        except BaseException:
+            close(descriptor)
+            discard(directory, name)
+            raise
+        # Removed by a sweep before it was locked.
+        close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock an open file, where the file system has locks: elsewhere, nothing is ever swept."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
+            raise
+
+
+def is_in_use(directory: int, name: str) -> bool:
+    """Return whether a process holds the lock of a file that `create_file` created."""
+    descriptor = open_file(directory, name)
+    try:
+        fcntl.flock(descriptor, _SHARED_NOW)
+    except OSError:
+        return True  # or the file system has no locks, and cannot tell
+    finally:
+        close(descriptor)
+    return False
+
+
+def remove_unused(directory: int, name: str) -> None:
+    """Delete a file that `create_file` created; raise if it is in use."""
+    descriptor = open_file(directory, name, writable=True)
+    try:
+        fcntl.flock(descriptor, _EXCLUSIVE_NOW)
+        # It may have been renamed and be in use. Only the holder of the lock removes its name.
+        if is_named(directory, name, descriptor):
+            remove(directory, name)
+    finally:
+        close(descriptor)
+
+
+# -- directories and names ----------------------------------------------------------------------
+
+
+def open_root(path: str) -> int:
+    """Open a store's root directory; the last component must not be a link."""
+    return _open(path, _DIRECTORY | _CLOEXEC)
+
+
+def make_root(path: str) -> None:
+    """Create the root directory of a store, and missing directories above it, durably."""
+    above = os.path.dirname(path)
+    missing = []
+    while above and not os.path.isdir(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    for made in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(made, DIRECTORY_MODE)
+        _sync_and_close(_open(os.path.dirname(made) or ".", _DIRECTORY | os.O_CLOEXEC))
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, DIRECTORY_MODE)
+
+
+def sync_above(directory: int) -> None:
+    """Make the entry of an open directory durable, even after it was moved."""
+    try:
+        above = _open("..", _DIRECTORY | os.O_CLOEXEC, directory=directory)
+    except PermissionError:
+        return  # a directory that this user must not read cannot be synced either
+    _sync_and_close(above)
+
+
+def _sync_and_close(directory: int) -> None:
+    try:
+        sync_directory(directory)
+    finally:
+        close(directory)
+
+
+def open_directory(parent: int, name: str) -> int:
+    """Open a directory; a link in its place is refused."""
+    return _open(name, _DIRECTORY | _CLOEXEC, directory=parent)
+
+
+def make_directory(parent: int, name: str) -> bool:
+    """Create a directory; return whether it is new."""
+    try:
+        os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True
+
+
+def publish(directory: int, temporary: str, name: str) -> None:
+    """Link a finished file to its name, which must be free, and remove the temporary name."""
+    try:
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
+            raise
+        # A file system without hard links. The caller holds the lock and has seen the name free.
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        return
+    os.unlink(temporary, dir_fd=directory)
+
+
+def link(directory: int, name: str, second: str) -> None:
+    """Give a file a second name; the name may exist already, for this file or for a copy of it."""
+    try:
+        os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileExistsError:
+        if not os.path.samestat(_stat(directory, name), _stat(directory, second)):
+            # Most copies of a store turn one file with two names into two files.
+            os.unlink(second, dir_fd=directory)
+            os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+
+
+def move(source: int, name: str, target: int, new_name: str) -> None:
+    """Rename, across directories of one store."""
+    os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def remove(directory: int, name: str) -> None:
+    """Delete a file."""
+    os.unlink(name, dir_fd=directory)
+
+
+def discard(directory: int, name: str) -> None:
+    """Delete a useless file, if it exists; if that fails, a later sweep removes it."""
+    with contextlib.suppress(OSError):
+        remove(directory, name)
+
+
+def remove_empty(directory: int, name: str) -> None:
+    """Delete an empty directory."""
+    os.rmdir(name, dir_fd=directory)
+
+
+def remove_directory(directory: int, name: str) -> None:
+    """Delete a directory and the files in it; raise for anything that is not a file."""
+    inner = open_directory(directory, name)
+    try:
+        for file in list(names(inner)):
+            # Another process may be removing the same files.
+            with contextlib.suppress(FileNotFoundError):
+                remove(inner, file)
+    finally:
+        close(inner)
+    remove_empty(directory, name)
+
+
+def names(directory: int) -> Iterator[str]:
+    """Yield the names in a directory, unsorted."""
+    # Opened again: readers of one open directory share its position, even in other threads and processes.
+    descriptor = open_directory(directory, ".")
+    try:
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                yield entry.name
+    finally:
+        close(descriptor)
+
+
+# -- status -------------------------------------------------------------------------------------
+
+
+def _stat(directory: int, name: str) -> os.stat_result:
+    return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def present(directory: int, name: str) -> bool:
+    """Return whether a name exists, even as a dangling link; a refusal is an error."""
+    try:
+        _stat(directory, name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def is_link(directory: int, name: str) -> bool:
+    """Return whether a name is a symbolic link."""
+    try:
+        return stat.S_ISLNK(_stat(directory, name).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def stamp(directory: int, name: str) -> int:
+    """Return a number that changes when a file grows or is replaced."""
+    status = _stat(directory, name)
+    return status.st_ino << 48 | status.st_size
+
+
+def version(directory: int, name: str) -> tuple[int, int, int]:
+    """Return inode, time of the last change and size of a file."""
+    status = _stat(directory, name)
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+class Status(NamedTuple):
+    """What the system reports about a name, without following links."""
+
+    #: "file", "directory", "link" or "other".
+    kind: str
+    #: The permission bits.
+    mode: int
+    #: The uid of its owner.
+    owner: int
+    device: int
+    inode: int
+    #: The number of its names.
+    links: int
+    size: int
+    #: When it was last written, in seconds since 1970.
+    modified: float
+    #: When its content, names or mode last changed, in nanoseconds; no program can set it.
+    changed: int
+
+
+def status(directory: int, name: str = ".") -> Status:
+    """Return what the system reports about a name in a directory."""
+    found = _stat(directory, name)
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    return Status(
+        kinds.get(stat.S_IFMT(found.st_mode), "other"),
+        stat.S_IMODE(found.st_mode),
+        found.st_uid,
+        found.st_dev,
+        found.st_ino,
+        found.st_nlink,
+        found.st_size,
+        found.st_mtime,
+        found.st_ctime_ns,
+    )
+
+
+def identity(descriptor: int) -> tuple[int, int, int]:
+    """Return device, inode and link count of an open file."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino, status.st_nlink
+
+
+def links(descriptor: int) -> int:
+    """Return how many names an open file has: 0 once it was deleted."""
+    return os.fstat(descriptor).st_nlink
+
+
+def inode(directory: int, name: str) -> int | None:
+    """Return the inode of a name; None if it does not exist."""
+    try:
+        return _stat(directory, name).st_ino
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def is_named(directory: int, name: str, descriptor: int) -> bool:
+    """Return whether a name leads to an open file."""
+    try:
+        found = _stat(directory, name)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))
+
+
+def may_write(directory: int) -> bool:
+    """Return whether this process may create files in a directory."""
+    return os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True)
+
+
+def free_names(descriptor: int) -> int | None:
+    """Return how many more files this user may create; None where there is no limit."""
+    status = os.statvfs(descriptor)
+    return status.f_favail if status.f_files else None
+
+
+def free_bytes(descriptor: int) -> int:
+    """Return the bytes that this user may still write to the file system."""
+    status = os.statvfs(descriptor)
+    return status.f_bavail * status.f_frsize
+
+
+# -- what the system reports below /proc ----------------------------------------------------------
+
+
+def told_by_system(path: str) -> str:
+    """Return the content of a file below /proc; empty if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
+
+
+def boot() -> str:
+    """Return the id of this boot of the machine; empty where the system does not report it."""
+    return told_by_system("/proc/sys/kernel/random/boot_id").strip()
+
+
+def lock_holders() -> dict[tuple[int, int], int]:
+    """Return the processes that hold OS locks on files, by the file's device and inode; Linux only."""
+    found = {}
+    for line in told_by_system("/proc/locks").splitlines():
+        # "1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF"; waiters have "->" in second place.
+        words = line.split()
+        with contextlib.suppress(IndexError, ValueError):
+            if words[1] == "FLOCK":
+                major, minor, inode = words[5].split(":")
+                found[os.makedev(int(major, 16), int(minor, 16)), int(inode)] = int(words[4])
+    return found
+
+
+def command_of(pid: int) -> str:
+    """Return the program of a process; empty where the system does not report it.
+
+    Without its options, which may contain a password: errors with this text are logged. Without control
+    characters, because a process can choose its own name.
+    """
+    words = told_by_system(f"/proc/{pid}/cmdline")[:200].split("\0")
+    option = next(iter(words[1:]), "")
+    told = words[:3] if option == "-m" else words[:1] if option.startswith("-") else words[:2]
+    return "".join(c if c.isprintable() else "?" for c in " ".join(told)).strip()
 
 
 # -- the lock between processes -----------------------------------------------------------------
@@ -681,7 +719,7 @@ class Lock(OwnedFd):
     Attributes:
         path: the lock file, for messages.
         release: releases the lock; harmless if it is not held. Not a method: an interrupt can come where a
-            Python function begins, and this is called where none may come in between.
+            Python function begins, and this must not be interrupted.
     """
 
     __slots__ = ("__weakref__", "_flock", "path", "release")
@@ -755,7 +793,7 @@ class Lock(OwnedFd):
                 return
 
     def _timed_out(self, timeout: float) -> LockTimeout:
-        holder = lock_holder(self.descriptor)
+        holder = lock_holders().get(identity(self.descriptor)[:2])
         who = "another process"
         if holder is not None:
             command = command_of(holder)
@@ -780,3 +818,15 @@ def explain(error: OSError, operation: str, path: str, hint: str = "") -> Hansar
             "nothing was followed or written"
         )
     return DiskFailed(operation, path, error, hint)
+
+
+@contextlib.contextmanager
+def reporting(operation: str, path: str, hint: str = "") -> Iterator[None]:
+    """Raise an error of hansard for an `OSError` in the block.
+
+    Not for a block that opens a file: an interrupt at its end would lose the descriptor.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, operation, path, hint) from error

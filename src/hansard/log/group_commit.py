@@ -1,16 +1,16 @@
-"""Let threads that ask at the same time share one piece of work.
+"""Let threads that commit at the same time share one write and one sync.
 
-The first to come *leads*: it takes all orders that wait, does the work for them, and wakes those
-who asked. Those who come meanwhile queue; when the leader is done, the first of them leads. A single
-thread pays for no hand-over, and there is no thread of our own to keep alive, stop, or restart
-after a fork. Who wants to be *alone* takes a place in the same queue, and leads without orders.
+The first thread *leads*: it takes all waiting requests, does the work for them, and wakes their threads.
+Threads that come later queue; when the leader is done, the first of them leads. A single thread pays for no
+hand-over, and there is no background thread to keep alive, stop, or restart after a fork. `exclusive` queues
+too, and leads without requests.
 
-An interrupt can come wherever a function begins or a call of C returns, so also right after a step
-that others wait for. Hence what others wait for is changed and told inside one `with` of the gate,
-telling it twice is harmless, and whoever is interrupted in the middle of telling it tells it again.
+An interrupt can come wherever a Python function begins or a C call returns. Hence what others wait for is
+changed and announced under one hold of the gate, announcing it twice is harmless, and a thread that is
+interrupted while it announces does so again.
 
-A signal handler runs in the middle of its thread's work, and may ask too. What it would wait for then waits
-for it: such a thread is told so instead (`Reentered`).
+A signal handler runs in the middle of its thread's work. If it submits a request that would wait for its own
+thread, it gets `Reentered`.
 """
 
 import threading
@@ -22,70 +22,70 @@ from typing import Generic, TypeVar
 
 from hansard.errors import Reentered
 
-Asked = TypeVar("Asked")
+Request = TypeVar("Request")
 
 
-class _Place(Generic[Asked]):
-    """A place in the queue. `wake` is released when the order is done, or when it is to lead."""
+class _Place(Generic[Request]):
+    """A place in the queue. `wake` is released when the request is done, or when its thread is to lead."""
 
-    __slots__ = ("following", "gone", "leads", "order", "thread", "wake", "woken")
+    __slots__ = ("following", "interrupted", "leads", "request", "thread", "wake", "woken")
 
-    def __init__(self, order: Asked | None) -> None:
-        #: None for one who wants to be alone, and has nothing for others to do.
-        self.order = order
+    def __init__(self, request: Request | None) -> None:
+        #: None for `exclusive`.
+        self.request = request
         self.thread = get_ident()
         self.leads = False
-        #: Who is to be woken next, by this one.
-        self.following: _Place[Asked] | None = None
+        #: The place that this thread wakes next.
+        self.following: _Place[Request] | None = None
         self.woken = False
-        #: Interrupted while waiting: will wake nobody.
-        self.gone = False
+        #: Interrupted while waiting: wakes no one.
+        self.interrupted = False
         self.wake = threading.Lock()
         self.wake.acquire()
 
 
-class GroupCommit(Generic[Asked]):
-    """A queue of orders, and who works on them."""
+class GroupCommit(Generic[Request]):
+    """A queue of requests, and the thread that works on them."""
 
     __slots__ = ("_gate", "_held", "_leader", "_queue", "_waiting", "_where", "_work")
 
     def __init__(
         self,
-        work: Callable[[list[Asked]], None],
+        work: Callable[[list[Request]], None],
         *,
         where: str = "",
         held: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`held`: whether this thread holds something that the work needs. `where`: for people."""
+        """`held`: whether this thread holds something that the work needs. `where`: for messages."""
         self._work = work
         self._where = where
         self._held = held
-        #: Guards the queue and who leads; held for a moment only. An RLock, for a signal handler that finds
-        #: it held by its own thread: it may lead if nobody does, and must not wait.
+        #: Guards the queue and the leader; held for moments. Re-entrant, for a signal handler: it may lead if
+        #: no thread does, and must not wait.
         self._gate = threading.RLock()
-        self._queue: list[_Place[Asked]] = []
-        #: The threads that have a place in the queue, or are to be woken by others.
+        self._queue: list[_Place[Request]] = []
+        #: The threads that have a place in the queue, or wait to be woken.
         self._waiting: set[int] = set()
-        #: The thread that leads; 0 if none does.
+        #: The leading thread; 0 if there is none.
         self._leader = 0
 
-    def submit(self, order: Asked) -> None:
-        """Return when the work for the order has been done, by this thread or by another.
+    def submit(self, request: Request) -> None:
+        """Return when the work for the request is done, by this thread or by another.
 
-        How it went is for `work` to leave in the order; what it raises is raised by the leader. If the
-        leader was interrupted before it could begin, nothing is left there.
+        `work` leaves its outcome in the request; an exception is raised in the leader. If the leader is
+        interrupted before it begins, there is no outcome.
         """
-        if self._come(order):
+        if self._join(request):
             try:
-                self._lead(order)
+                self._lead(request)
             except BaseException:
                 self.release()
                 raise
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Wait until nobody leads, and keep it so."""
-        self._come(None)
+        """Wait for exclusive leadership."""
+        self._join(None)
         try:
             yield
             self.release()
@@ -94,24 +94,24 @@ class GroupCommit(Generic[Asked]):
             raise
 
     def try_lead(self) -> bool:
-        """Lead if nobody does; whoever is told True must call `release`, again if that is interrupted."""
+        """Try to become leader; on True the caller must call `release`, again if that is interrupted."""
         if self._leader:
             return False
-        claimed = False
+        leads = False
         me = get_ident()
         try:
             with self._gate:
                 if self._leader == 0:
                     self._leader = me
-                    claimed = True
+                    leads = True
         except BaseException:
-            if claimed:
+            if leads:
                 self.release()
             raise
-        return claimed
+        return leads
 
     def release(self) -> None:
-        """Stop leading: the first in the queue is next. Harmless if this thread does not lead."""
+        """Stop leading: the first in the queue leads next. Harmless if this thread does not lead."""
         me = get_ident()
         with self._gate:
             if self._leader != me:
@@ -124,16 +124,16 @@ class GroupCommit(Generic[Asked]):
             self._leader = heir.thread
             heir.wake.release()
 
-    def _come(self, order: Asked | None) -> bool:
-        """Lead at once, or queue: return True when it is this thread's turn to lead."""
+    def _join(self, request: Request | None) -> bool:
+        """Lead, or queue; return whether this thread leads."""
         if self.try_lead():
             return True
         self._check_waits_for_others()
-        place = _Place(order)
+        place = _Place(request)
         try:
             with self._gate:
                 if self._leader == 0:
-                    # Freed meanwhile: nobody would come to wake this one.
+                    # Released in between: no thread would wake this one.
                     self._leader = place.thread
                     place.leads = True
                     return True
@@ -148,12 +148,12 @@ class GroupCommit(Generic[Asked]):
         return place.leads
 
     def _check_waits_for_others(self) -> None:
-        """Raise if this thread would wait for what it was doing when a signal came."""
+        """Raise if this thread would wait for the work that a signal interrupted."""
         me = get_ident()
         if (
             self._leader == me
             or me in self._waiting
-            or self._gate._is_owned()  # type: ignore[attr-defined] # noqa: SLF001 - as `Condition` asks it
+            or self._gate._is_owned()  # type: ignore[attr-defined] # noqa: SLF001 - as `Condition` does
             or self._held()
         ):
             raise Reentered(
@@ -161,13 +161,14 @@ class GroupCommit(Generic[Asked]):
                 "session; nothing was appended. Set a flag and append later"
             )
 
-    def _leave(self, place: _Place[Asked]) -> None:
-        """Give up a place whose thread was interrupted, so that nobody waits for it.
+    def _leave(self, place: _Place[Request]) -> None:
+        """Give up the place of an interrupted thread, so that no thread waits for it.
 
-        If nobody has taken its order, nobody will; if it was to lead, or to wake others, the next does.
+        A request that no leader has taken is dropped; if the thread was to lead, or to wake others, the next
+        one does.
         """
         with self._gate:
-            place.gone = True
+            place.interrupted = True
             with suppress(ValueError):
                 self._queue.remove(place)
             woken = place.woken
@@ -177,43 +178,42 @@ class GroupCommit(Generic[Asked]):
             self._wake(place.following)
         self._waiting.discard(place.thread)
 
-    def _wake(self, place: _Place[Asked] | None) -> None:
-        """Wake the next one whose order is done; it wakes the one after it.
+    def _wake(self, place: _Place[Request] | None) -> None:
+        """Wake the next thread whose request is done; it wakes the one after it.
 
-        One after the other: threads woken all at once only queue for the interpreter, and 16 of them append
-        a fifth less in a second.
+        Threads that are woken together only queue for the interpreter: 16 of them append a fifth less.
         """
         with self._gate:
-            while place is not None and place.gone:
+            while place is not None and place.interrupted:
                 place = place.following
             if place is not None and not place.woken:
                 place.woken = True
                 place.wake.release()
 
-    def _lead(self, order: Asked) -> None:
-        taken: list[_Place[Asked]] = []
-        orders = [order]
+    def _lead(self, request: Request) -> None:
+        taken: list[_Place[Request]] = []
+        requests = [request]
         try:
             with self._gate:
                 for place in self._queue:
-                    if place.order is None:
+                    if place.request is None:
                         break
-                    orders.append(place.order)
-                count = len(orders) - 1
+                    requests.append(place.request)
+                count = len(requests) - 1
                 taken, self._queue = self._queue[:count], self._queue[count:]
-            self._work(orders)
+            self._work(requests)
         finally:
             try:
-                self._end(taken)
+                self._finish(taken)
             except BaseException:
-                self._end(taken)
+                self._finish(taken)
                 raise
 
-    def _end(self, taken: list[_Place[Asked]]) -> None:
-        """Wake those whose orders are done, and let the next one lead."""
+    def _finish(self, taken: list[_Place[Request]]) -> None:
+        """Wake the threads whose requests are done, and let the next one lead."""
         for place, following in pairwise(taken):
             place.following = following
-        # Those who are done before the heir: they come back with new orders while it works.
+        # Before the heir: they come back with new requests while it works.
         if taken:
             self._wake(taken[0])
         self.release()

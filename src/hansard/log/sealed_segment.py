@@ -1,9 +1,8 @@
-"""Read a compressed segment: the lines of a segment in zstd, in frames that can be read one by one.
+"""Read a compressed segment: the lines of a segment in zstd, in frames that can be read separately.
 
-It has the offsets, marks and checksums that the lines had before they were compressed, so `reader` works on
-it unchanged. After the frames come an index, which zstd's own tools ignore, and the seek table of the zstd
-seekable format, which they know. `compare` checks the index against the lines; `unpack` recovers what is left
-of a damaged file.
+It has the offsets, positions and checksums that the lines had before, so `segment_reader` reads it like any
+other. After the frames come an index, which zstd's own tools ignore, and the seek table of the zstd seekable
+format. `compare` checks the index against the lines; `unpack` recovers what is left of a damaged file.
 """
 
 import struct
@@ -17,9 +16,9 @@ import msgspec
 
 from hansard.errors import Damaged, UnknownFormat
 from hansard.log import disk, format, segment_scan
-from hansard.log.format import Line, Position
+from hansard.log.format import DECODE_ERRORS, Line, LogEnd, Position
 from hansard.log.segment import Segment
-from hansard.log.segment_reader import LogEnd, SegmentRange, SegmentReader
+from hansard.log.segment_reader import SegmentRange, SegmentReader
 from hansard.log.segment_scan import Finding
 
 VERSION: Final = 1
@@ -30,56 +29,60 @@ TABLE_MAGIC: Final = 0x184D2A5E
 #: The last four bytes of a seekable file.
 SEEKABLE_MAGIC: Final = 0x8F92EAB1
 
-#: magic, length of what follows
+#: Magic, and length of what follows.
 SKIPPABLE: Final = struct.Struct("<II")
-#: compressed, raw
+#: An entry of the seek table: length of a frame, compressed and not.
 ENTRY: Final = struct.Struct("<II")
-#: number of frames, descriptor, magic
+#: Number of frames, descriptor, magic.
 TABLE_END: Final = struct.Struct("<IBI")
-#: the index's last bytes: length of its JSON, CRC-32 of all before, and what says that it is ours
+#: The index's last bytes: length and CRC-32 of its JSON, and `OURS`.
 INDEX_END: Final = struct.Struct("<II8s")
 OURS: Final = b"hansard1"
 
 #: A key's hash, and the seq of the first event of its append.
 KEY: Final = struct.Struct(">QQ")
 
-#: What a frame holds before it is compressed; one with a longer line holds that line alone. Frames of 1 MiB
-#: take 6 % more on disk.
+#: Maximum bytes in a frame before compression, except for a longer line. Frames of 1 MiB take 6 % more space.
 FRAME: Final = 4 << 20
-#: So much at the end of a large segment has a frame of its own: most readers want the last messages, and
+#: Bytes at the end of a large segment that get a separate frame: most readers want the last messages, and
 #: look for them in windows of 16, 64 and 256 KiB.
 LAST_FRAME: Final = 352 << 10
 
 #: Keys that are read, and checked, together: 4 KiB.
 PAGE: Final = 256
 
-#: No frame of ours holds more, so none may claim to (N-74).
+#: Maximum bytes that a frame may claim to hold (N-74).
 LARGEST_FRAME: Final = (1 << 20) + format.MAX_LINE
-#: Nor is the index's JSON longer.
+#: Maximum length of the index's JSON.
 _LARGEST_INDEX: Final = 256 << 20
 
-#: The end of most files, with table and index: read for each segment whenever a session is opened.
+#: Bytes at the end of a file that are read first: most tables and indexes fit.
 _END: Final = 4096
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A frame: its bytes in the file, and the mark at which its lines begin."""
+    """A frame: its bytes in the file, and the position at which its lines begin."""
 
     length: int
     offset: int
     seq: int
     crc: int
 
+    @property
+    def start(self) -> Position:
+        """Where its lines begin."""
+        return Position(self.offset, self.seq, self.crc)
+
 
 class Page(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A page of keys: the hash that it begins with, and the CRC-32 of its bytes."""
+    """A page of keys: its first hash, and the CRC-32 of its bytes."""
 
     first: int
     crc: int
 
 
 class SegmentIndex(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the index says of a sealed segment.
+    """The index of a sealed segment.
 
     Attributes:
         version: of the index.
@@ -88,13 +91,13 @@ class SegmentIndex(msgspec.Struct, frozen=True, omit_defaults=True):
         before: the seq before the first event.
         last: the last event's seq.
         size: bytes of all lines.
-        crc: the running checksum behind the last line.
+        crc: the running checksum after the last line.
         time: when the last event was written.
         ctl: the offset of the latest control record; 0 if there is none.
-        header, header_crc: length of the header, and the running checksum behind it.
+        header, header_crc: length of the header, and the running checksum after it.
         frames: the frames, in order.
-        keys: how many keys there are.
-        pages: the keys by 256: the first hash of each page, and the CRC-32 of its bytes.
+        keys: the number of keys.
+        pages: the pages of the keys.
         begins: the log begins here. If not, there is a segment before this one, or it was lost.
         fingerprint: a digest of what was taken out (`CompactionFilter`); empty for nothing.
         parts: streams of which parts are kept because their end is not known here.
@@ -118,8 +121,23 @@ class SegmentIndex(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint: str = ""
     parts: list[str] = []
 
+    def is_possible(self) -> bool:
+        """Return whether its numbers can be true: a forger can write a valid checksum.
 
-decode_index = msgspec.json.Decoder(SegmentIndex).decode
+        They decide what is read, and into how much memory (N-74).
+        """
+        offsets = [*(frame.offset for frame in self.frames), self.size]
+        lengths = [end - begin for begin, end in pairwise(offsets)]
+        return (
+            all(length > 0 for length in lengths)
+            and all(frame.length > 0 for frame in self.frames)
+            and 0 < self.header <= (lengths or [0])[0]
+            and 0 <= self.before <= self.last < format.MAX_SEQ
+            and 0 <= self.ctl < self.size
+        )
+
+
+_decode_index = msgspec.json.Decoder(SegmentIndex).decode
 
 
 class SealedSegment(Segment):
@@ -127,65 +145,50 @@ class SealedSegment(Segment):
 
     Attributes:
         index: what is known of it without reading a frame.
-        end: the mark behind the last line.
+        end: the position after the last line.
     """
 
-    __slots__ = (
-        "_cache",
-        "_decompressor",
-        "_frames_at",
-        "_index_at",
-        "_mutex",
-        "end",
-        "index",
-    )
+    __slots__ = ("_cache", "_decompressor", "_frames_at", "_index_at", "_mutex", "end", "index")
 
     def __init__(self, descriptor: int, path: str, session_id: str | None) -> None:
-        # From here on it owns the descriptor, also if the index is refused. There is no header to read.
+        # From here on it owns the descriptor, even if the index is refused. There is no header to read.
         disk.OwnedFd.__init__(self, descriptor)
         self.path = path
         # Re-entrant: a signal handler may read while its own thread is reading.
         self._mutex = threading.RLock()
         self._decompressor: Any = None
-        #: The frames last read, by their place: readers go from one to the next, and look back.
+        #: The two frames that were read last, with their numbers.
         self._cache: tuple[tuple[int, bytes], ...] = ()
-        self.index, self._index_at = _read_index(self)
-        if session_id is not None and self.index.session != session_id:
-            raise self.damaged(0, f"this is the log of session {self.index.session!r}")
-        frames = self.index.frames
-        self._frames_at = [0]
-        for frame in frames:
-            self._frames_at.append(self._frames_at[-1] + frame.length)
-        if self._frames_at[-1] != self._index_at or not frames or frames[0].offset != 0:
+        index, self._index_at = _read_index(self)
+        if session_id is not None and index.session != session_id:
+            raise self.damaged(0, f"this is the log of session {index.session!r}")
+        self._frames_at = [*accumulate((frame.length for frame in index.frames), initial=0)]
+        if self._frames_at[-1] != self._index_at or not index.frames or index.frames[0].offset != 0:
             raise self.damaged(self._index_at, "the index does not fit the frames before it")
-        self.start = Position(self.index.header, self.index.before, self.index.header_crc)
-        self.end = Position(self.index.size, self.index.last, self.index.crc)
-        self.time = self.index.created
-
-    @property
-    def session_id(self) -> str:
-        """The id that the index names."""
-        return self.index.session
+        self.index = index
+        self.start = Position(index.header, index.before, index.header_crc)
+        self.end = Position(index.size, index.last, index.crc)
+        self.time = index.created
+        self.session_id = index.session
+        self.previous = None
+        self.first_record = b""
 
     def size(self) -> int:
         """Return the bytes of all lines."""
         return self.index.size
 
     def log_end(self) -> LogEnd:
-        """Return what the last line says: nothing can be appended here."""
+        """Return the end of the lines, where nothing can be appended."""
         return LogEnd(self.end, self.index.ctl, ("sealed",), self.index.size, self.index.time)
 
     def position_before(self, offset: int) -> Position:
-        """Return the last place before an offset at which a frame begins."""
+        """Return the last position before an offset at which a frame begins."""
         place = bisect_left(self.index.frames, offset, key=lambda frame: frame.offset) - 1
-        if place <= 0:
-            return self.start
-        frame = self.index.frames[place]
-        return Position(frame.offset, frame.seq, frame.crc)
+        return self.start if place <= 0 else self.index.frames[place].start
 
-    def marks(self) -> list[Position]:
-        """Return the places at which frames begin."""
-        return [self.start, *(Position(f.offset, f.seq, f.crc) for f in self.index.frames[1:])]
+    def positions(self) -> list[Position]:
+        """Return the positions at which frames begin."""
+        return [self.start, *(frame.start for frame in self.index.frames[1:])]
 
     def read_some(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes of the lines, fewer only at their end."""
@@ -196,27 +199,26 @@ class SealedSegment(Segment):
         while offset < end:
             data = self._frame(place)
             begin = offset - frames[place].offset
-            piece = (
-                data
-                if begin == 0 and len(data) <= end - offset
-                else data[begin : begin + end - offset]
-            )
-            if not piece:
+            if begin or len(data) > end - offset:
+                data = data[begin : begin + end - offset]
+            if not data:
                 raise self.damaged(self._frames_at[place], "a frame is shorter than the index says")
-            pieces.append(piece)
-            offset += len(piece)
+            pieces.append(data)
+            offset += len(data)
             place += 1
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def check(self) -> None:
-        """Check what reading does not: the seek table, and the index against the lines."""
-        for place in range(len(self.index.pages)):
-            self.page(place)
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return the length of each frame, compressed and not."""
         frames = self.index.frames
         ends = [*(frame.offset for frame in frames[1:]), self.index.size]
-        sizes = [
-            (frame.length, end - frame.offset) for frame, end in zip(frames, ends, strict=True)
-        ]
+        return [(frame.length, end - frame.offset) for frame, end in zip(frames, ends, strict=True)]
+
+    def check(self) -> None:
+        """Check what reading does not: keys, frame sizes, seek table and header."""
+        for place in range(len(self.index.pages)):
+            self.page(place)
+        sizes = self.sizes()
         if max(map(max, sizes)) > LARGEST_FRAME:
             raise self.damaged(self._index_at, "a frame claims to hold more than it should")
         table = seek_table(sizes)
@@ -225,7 +227,7 @@ class SealedSegment(Segment):
             raise self.damaged(at, "the seek table does not fit the frames")
         frame = SKIPPABLE.pack(INDEX_MAGIC, at - self._index_at - SKIPPABLE.size)
         if self.file_bytes(self._index_at, len(frame)) != frame:
-            raise self.damaged(self._index_at, "the index has no frame of its own")
+            raise self.damaged(self._index_at, "the index is not in a separate frame")
         header = self.read(0, self.start.offset)
         if format.checked_crc(header, 0) != self.start.crc:
             raise self.damaged(0, "checksum mismatch in the header")
@@ -233,7 +235,7 @@ class SealedSegment(Segment):
     def find_key(self, wanted: int) -> list[int]:
         """Return the first seqs of the appends whose keys have this hash."""
         pages = self.index.pages
-        # The first that may hold it: equal ones may begin at the end of the page before.
+        # The first that may hold it: equal hashes may begin at the end of the page before.
         place = max(0, bisect_left(pages, wanted, key=lambda page: page.first) - 1)
         found: list[int] = []
         while place < len(pages) and pages[place].first <= wanted:
@@ -246,16 +248,17 @@ class SealedSegment(Segment):
         count = min(PAGE, self.index.keys - place * PAGE)
         at = self._index_at + SKIPPABLE.size + place * PAGE * KEY.size
         data = self.file_bytes(at, max(0, count) * KEY.size)
-        # A key that is overlooked is an append that is made twice: nothing is taken on trust here.
+        # Always checked: an append whose key is overlooked is made twice.
         if format.crc32(data) != self.index.pages[place].crc:
             raise self.damaged(at, "checksum mismatch in the keys of the index")
         return KEY.iter_unpack(data)
 
-    def whole_frame(self, place: int) -> bytes:
-        """Return what a frame holds, whatever the index says of it."""
+    def frame_alone(self, place: int) -> bytes:
+        """Return the content of a frame, even if the index is wrong about its size."""
         at = self._frames_at[place]
-        data = self.file_bytes(at, self.index.frames[place].length)
-        return self._decompress(data, at, LARGEST_FRAME)
+        return self._decompress(
+            self.file_bytes(at, self.index.frames[place].length), at, LARGEST_FRAME
+        )
 
     def _frame(self, place: int) -> bytes:
         """Return the lines of a frame."""
@@ -263,11 +266,11 @@ class SealedSegment(Segment):
             if known == place:
                 return data
         frames = self.index.frames
-        frame = frames[place]
         end = frames[place + 1].offset if place + 1 < len(frames) else self.index.size
+        size = end - frames[place].offset
         at = self._frames_at[place]
-        data = self._decompress(self.file_bytes(at, frame.length), at, end - frame.offset)
-        if len(data) != end - frame.offset:
+        data = self._decompress(self.file_bytes(at, frames[place].length), at, size)
+        if len(data) != size:
             raise self.damaged(at, "a frame is shorter than the index says")
         self._cache = ((place, data), *self._cache[:1])
         return data
@@ -275,11 +278,9 @@ class SealedSegment(Segment):
     def _decompress(self, data: bytes, at: int, most: int) -> bytes:
         import zstandard
 
-        if most > LARGEST_FRAME:
-            raise self.damaged(at, f"a frame that claims to hold {most:,} bytes is none of ours")
         try:
-            # What the frame itself claims must not be more than the index does: no room for a bomb.
-            if not 0 <= zstandard.frame_content_size(data) <= most:
+            # Refused before memory is allocated: both the index and the frame may be forged.
+            if most > LARGEST_FRAME or not 0 <= zstandard.frame_content_size(data) <= most:
                 raise self.damaged(at, "a frame claims to hold more than it should")
             with self._mutex:
                 if self._decompressor is None:
@@ -312,10 +313,8 @@ def seek_table(frames: list[tuple[int, int]]) -> bytes:
 
 def _read_index(sealed: SealedSegment) -> tuple[SegmentIndex, int]:
     """Find the index at the end of a sealed segment; return it and where its frame begins."""
-    try:
+    with disk.reporting("seek", sealed.path):
         size = disk.size(sealed.descriptor)
-    except OSError as error:
-        raise disk.explain(error, "seek", sealed.path) from error
     begin = max(0, size - _END)
     end = sealed.file_bytes(begin, size - begin)
     if len(end) < TABLE_END.size:
@@ -323,65 +322,46 @@ def _read_index(sealed: SealedSegment) -> tuple[SegmentIndex, int]:
     count, _, magic = TABLE_END.unpack(end[-TABLE_END.size :])
     if magic != SEEKABLE_MAGIC:
         raise sealed.damaged(size - 4, "not the end of a sealed segment")
-    table = SKIPPABLE.size + ENTRY.size * count + TABLE_END.size
-    behind = size - table
-    if behind < INDEX_END.size:
+    table_at = size - (SKIPPABLE.size + ENTRY.size * count + TABLE_END.size)
+    if table_at < INDEX_END.size:
         raise sealed.damaged(size - TABLE_END.size, "the seek table does not fit into the file")
 
     def piece(at: int, length: int) -> bytes:
         return end[at - begin :][:length] if at >= begin else sealed.file_bytes(at, length)
 
-    tail = piece(behind - INDEX_END.size, INDEX_END.size)
-    length, crc, ours = INDEX_END.unpack(tail)
+    length, crc, ours = INDEX_END.unpack(piece(table_at - INDEX_END.size, INDEX_END.size))
     if ours != OURS:
-        raise sealed.damaged(behind - len(OURS), "no index of hansard's")
-    json_at = behind - INDEX_END.size - length
+        raise sealed.damaged(table_at - len(OURS), "no index of hansard")
+    json_at = table_at - INDEX_END.size - length
     if json_at < SKIPPABLE.size or length > _LARGEST_INDEX:
-        raise sealed.damaged(behind, "the index does not fit into the file")
-    index = _decode(sealed, json_at, piece(json_at, length), crc)
+        raise sealed.damaged(table_at, "the index does not fit into the file")
+    index = _checked_index(sealed, json_at, piece(json_at, length), crc)
     return index, json_at - KEY.size * index.keys - SKIPPABLE.size
 
 
-def _decode(sealed: SealedSegment, json_at: int, text: bytes, crc: int) -> SegmentIndex:
-    """Ours, a version we know, intact: what the index says."""
+def _checked_index(sealed: SealedSegment, json_at: int, text: bytes, crc: int) -> SegmentIndex:
+    """Decode an index; raise unless it is intact, of a known version, and possible."""
     if format.crc32(text) != crc:
         raise sealed.damaged(json_at, "checksum mismatch in the index")
     try:
-        index = decode_index(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        index = _decode_index(text)
+    except DECODE_ERRORS as error:
         raise sealed.damaged(json_at, f"not an index: {error}") from error
     if index.version != VERSION:
         raise UnknownFormat(
-            f"{sealed.path}: sealed segment version {index.version}, and this hansard knows {VERSION}; "
-            "use a newer hansard: the file was left as it is"
+            f"{sealed.path}: unsupported version {index.version} of a sealed segment (supported: {VERSION}); "
+            "the file was not changed. Upgrade hansard"
         )
     if index.keys < 0 or len(index.pages) != -(-index.keys // PAGE):
         raise sealed.damaged(json_at, "the index does not fit its keys")
-    if not _is_possible(index):
+    if not index.is_possible():
         raise sealed.damaged(json_at, "segment index values out of range")
     return index
 
 
-def _is_possible(index: SegmentIndex) -> bool:
-    """Say whether numbers of an index can be true: its checksum tells nothing of who made it.
-
-    What is read, and how much memory that takes, is decided by them (N-74). A frame that is too large is
-    refused when it is read.
-    """
-    offsets = [*(frame.offset for frame in index.frames), index.size]
-    lengths = [end - begin for begin, end in pairwise(offsets)]
-    return (
-        all(length > 0 for length in lengths)
-        and all(frame.length > 0 for frame in index.frames)
-        and 0 < index.header <= (lengths or [0])[0]
-        and 0 <= index.before <= index.last < format.MAX_SEQ
-        and 0 <= index.ctl < index.size
-    )
-
-
 def hash_of(key: str) -> int:
-    """Return what a key is looked for by: 64 bits, spread evenly."""
-    # Here, because only sessions with keys need it and the import costs milliseconds.
+    """Return the hash of a key, as the index has it: 64 bits."""
+    # Imported here: only sessions with keys need it, and the import takes milliseconds.
     import hashlib
 
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
@@ -389,100 +369,94 @@ def hash_of(key: str) -> int:
 
 # -- the index compared with the lines -----------------------------------------------------------
 
-#: Returns the stream of which a record holds something that was streamed; None for most.
+#: Returns the stream of which a record holds some text; None for most.
 StreamOf = Callable[[Line], str | None]
 
 
-class _Sum(NamedTuple):
-    """What the lines add up to."""
-
-    keys: list[tuple[int, int]]
-    streams: set[str]
-    last: Line | None
-    ctl: int
-
-
 def compare(sealed: SealedSegment, stream_of: StreamOf) -> None:
-    """Check every line of a sealed segment, and that the index says the same; raise if it does not."""
+    """Check every line of a sealed segment, and every member of its index; raise if one is wrong."""
     sealed.check()
-    _compare_header(sealed)
-    found = _add_up(sealed, stream_of)
-    index = sealed.index
-    last = found.last
-    _same(sealed, "last", index.last, index.before if last is None else last.seq)
-    _same(sealed, "time", index.time, "" if last is None else last.time)
-    _same(sealed, "ctl", index.ctl, found.ctl)
-    found.keys.sort()
-    _same(
-        sealed, "keys", [key for n in range(len(index.pages)) for key in sealed.page(n)], found.keys
-    )
-    _same(sealed, "pages", [page.first for page in index.pages], [k for k, _ in found.keys[::PAGE]])
-    _same(sealed, "parts", sorted(found.streams - set(index.parts)), [])
+    _Comparison(sealed, stream_of).run()
 
 
-def _same(sealed: SealedSegment, member: str, said: object, found: object) -> None:
-    if said != found:
-        raise sealed.damaged(0, f"the index is wrong: `{member}` is not what the lines say")
+class _Comparison:
+    """Adds up the lines of a sealed segment, and compares the sum with its index."""
 
+    def __init__(self, sealed: SealedSegment, stream_of: StreamOf) -> None:
+        self._sealed = sealed
+        self._stream_of = stream_of
+        self._keys: list[tuple[int, int]] = []
+        self._streams: set[str] = set()
+        self._last: Line | None = None
+        self._ctl = 0
+        #: The frames that were not met yet, the next one last.
+        self._frames = [frame.start for frame in reversed(sealed.index.frames)]
 
-def _compare_header(sealed: SealedSegment) -> None:
-    index = sealed.index
-    line = format.decode_line(sealed.read(0, index.header))
-    header = format.decode_header(line.data)
-    _same(sealed, "header", line.log, "header")
-    _same(sealed, "before", index.before, line.seq)
-    _same(sealed, "session", index.session, header.session)
-    _same(sealed, "created", index.created, header.created or line.time)
-    if header.previous is not None and index.begins:
-        raise sealed.damaged(0, "the index is wrong: the header says that the log begins before")
+    def run(self) -> None:
+        index = self._sealed.index
+        self._compare_header()
+        self._same("frames", self._frames.pop(), Position(0, index.before, 0))
+        for piece in SegmentReader(self._sealed).forwards(self._sealed.start, self._sealed.end):
+            self._add(piece)
+        self._same("frames", self._frames, [])
+        last = self._last
+        self._same("last", index.last, index.before if last is None else last.seq)
+        self._same("time", index.time, "" if last is None else last.time)
+        self._same("ctl", index.ctl, self._ctl)
+        self._keys.sort()
+        pages = range(len(index.pages))
+        self._same("keys", [key for n in pages for key in self._sealed.page(n)], self._keys)
+        self._same(
+            "pages", [page.first for page in index.pages], [k for k, _ in self._keys[::PAGE]]
+        )
+        self._same("parts", sorted(self._streams - set(index.parts)), [])
 
+    def _same(self, member: str, said: object, found: object) -> None:
+        if said != found:
+            raise self._sealed.damaged(0, f"the index is wrong: `{member}` differs from the lines")
 
-def _add_up(sealed: SealedSegment, stream_of: StreamOf) -> _Sum:
-    keys: list[tuple[int, int]] = []
-    streams: set[str] = set()
-    last: Line | None = None
-    ctl = 0
-    frames = [
-        Position(frame.offset, frame.seq, frame.crc) for frame in reversed(sealed.index.frames)
-    ]
-    first = frames.pop()
-    _same(sealed, "frames", (first.offset, first.seq, first.crc), (0, sealed.index.before, 0))
-    for piece in SegmentReader(sealed).forwards(sealed.start, sealed.end):
+    def _compare_header(self) -> None:
+        index = self._sealed.index
+        line = format.decode_line(self._sealed.read(0, index.header))
+        header = format.decode_header(line.data)
+        self._same("header", line.log, "header")
+        self._same("before", index.before, line.seq)
+        self._same("session", index.session, header.session)
+        self._same("created", index.created, header.created or line.time)
+        if header.previous is not None:
+            self._same("begins", index.begins, found=False)
+
+    def _add(self, piece: SegmentRange) -> None:
         lengths = (len(raw) + 1 for raw in piece.data.split(b"\n"))
         offsets = [*accumulate(lengths, initial=piece.start.offset)]
-        for place, raw in segment_scan.committed(sealed, piece.start, piece.data, piece.end):
+        for place, raw in segment_scan.committed(self._sealed, piece.start, piece.data, piece.end):
             line = format.decode_line(raw)
             offset = offsets[place]
-            while frames and frames[-1].offset <= offset:
-                _compare_frame(sealed, frames.pop(), piece, last)
+            self._compare_frames(piece, offset + 1)
             if line.key is not None:
-                keys.append((hash_of(line.key), line.seq))
+                self._keys.append((hash_of(line.key), line.seq))
             if line.control:
-                ctl = offset
-            stream = stream_of(line)
+                self._ctl = offset
+            stream = self._stream_of(line)
             if stream is not None:
-                streams.add(stream)
-            last = line
-        # Those that begin with notes, behind the last record.
-        while frames and frames[-1].offset < piece.end.offset:
-            _compare_frame(sealed, frames.pop(), piece, last)
-    _same(sealed, "frames", frames, [])
-    return _Sum(keys, streams, last, ctl)
+                self._streams.add(stream)
+            self._last = line
+        # Those that begin with notes, after the last record.
+        self._compare_frames(piece, piece.end.offset)
 
-
-def _compare_frame(
-    sealed: SealedSegment, frame: Position, piece: SegmentRange, last: Line | None
-) -> None:
-    """Compare where a frame begins with the piece in which it does. `last`: the record before it."""
-    before = piece.data[: frame.offset - piece.start.offset]
-    crc = format.checked_crc(before, piece.start.crc) if before else piece.start.crc
-    seq = sealed.index.before if last is None else last.seq
-    _same(sealed, "frames", (frame.seq, frame.crc), (seq, crc))
+    def _compare_frames(self, piece: SegmentRange, before: int) -> None:
+        """Compare where frames begin, before an offset, with the lines."""
+        while self._frames and self._frames[-1].offset < before:
+            frame = self._frames.pop()
+            lines = piece.data[: frame.offset - piece.start.offset]
+            crc = format.checked_crc(lines, piece.start.crc) if lines else piece.start.crc
+            seq = self._sealed.index.before if self._last is None else self._last.seq
+            self._same("frames", (frame.seq, frame.crc), (seq, crc))
 
 
 # -- frame recovery ------------------------------------------------------------------------------
 
-#: Stands for a frame that cannot be decompressed: a line that proves nothing.
+#: Replaces a frame that cannot be decompressed: a line that proves nothing.
 _LOST_FRAME: Final = b"\0\n"
 
 #: Bytes given to zstd at once, of a frame whose end is not known.
@@ -493,7 +467,7 @@ class Unpacked(NamedTuple):
     """What could be decompressed of a damaged segment."""
 
     #: None if it is damaged.
-    inventory: SegmentIndex | None
+    segment_index: SegmentIndex | None
     findings: list[Finding]
     #: Running checksums that are known at offsets of what was decompressed.
     known_at: dict[int, int]
@@ -502,89 +476,80 @@ class Unpacked(NamedTuple):
 def unpack(descriptor: int, path: str, target: int) -> Unpacked:
     """Write the lines of a sealed segment to a file, as far as they can be decompressed.
 
-    `descriptor` is the caller's, and stays open. With its index, a segment tells where each frame is.
-    Without, frames are decompressed in order, up to the first that is damaged.
+    `descriptor` is the caller's, and stays open. The index tells where each frame is. Without it, frames are
+    decompressed in order, up to the first that is damaged.
     """
-    spool = _Spool(target)
+    known_at: dict[int, int] = {}
+    size, last = 0, b""
+    index: SegmentIndex | None = None
     try:
         sealed = SealedSegment(disk.duplicate(descriptor), path, None)
     except Damaged as error:
         findings = [Finding(error.offset, 0, error.reason)]
-        for offset, found in _frames_in_order(descriptor):
-            if isinstance(found, int):
-                findings.append(Finding(offset, found, "not a frame of zstd"))
-                spool.add(_LOST_FRAME)
-            else:
-                spool.add(found)
-        spool.end()
-        return Unpacked(None, findings, {})
-    return _unpack_by_index(sealed, spool)
+        frames = _frames_in_order(descriptor, findings)
+    else:
+        findings = []
+        index = sealed.index
+        frames = _frames_by_index(sealed, findings)
+    for crc, lines in frames:
+        if crc is not None:
+            known_at[size] = crc
+        disk.write_all(target, lines)
+        size += len(lines)
+        last = lines or last
+    if last and not last.endswith(b"\n"):
+        disk.write_all(target, b"\n")
+    return Unpacked(index, findings, known_at)
 
 
-def _unpack_by_index(sealed: SealedSegment, spool: "_Spool") -> Unpacked:
-    index = sealed.index
-    findings: list[Finding] = []
-    known_at: dict[int, int] = {}
+def _frames_by_index(
+    sealed: SealedSegment, findings: list[Finding]
+) -> Iterator[tuple[int | None, bytes]]:
+    """Yield the running checksum and the lines of each frame; add damage to the findings."""
     at = 0
-    ends = [*(frame.offset for frame in index.frames[1:]), index.size]
-    for place, (frame, end) in enumerate(zip(index.frames, ends, strict=True)):
-        known_at[spool.offset] = frame.crc
+    for place, (frame, (_, size)) in enumerate(
+        zip(sealed.index.frames, sealed.sizes(), strict=True)
+    ):
         try:
-            spool.add(sealed.read(frame.offset, end - frame.offset))
+            lines = sealed.read(frame.offset, size)
         except Damaged as error:
             findings.append(Finding(at, frame.length, error.reason))
             try:
                 # The index may be wrong.
-                spool.add(sealed.whole_frame(place))
+                lines = sealed.frame_alone(place)
             except Damaged:
-                spool.add(_LOST_FRAME)
+                lines = _LOST_FRAME
+        yield frame.crc, lines
         at += frame.length
-    spool.end()
     try:
         sealed.check()
     except Damaged as error:
         if not any(f.offset <= error.offset < f.offset + f.length for f in findings):
             findings.append(Finding(error.offset, 0, error.reason))
-    return Unpacked(index, findings, known_at)
 
 
-class _Spool:
-    """Writes lines to a file, and counts its bytes."""
-
-    def __init__(self, target: int) -> None:
-        self._target = target
-        self._in_line = False
-        self.offset = 0
-
-    def add(self, lines: bytes) -> None:
-        disk.write_all(self._target, lines)
-        self.offset += len(lines)
-        self._in_line = not lines.endswith(b"\n")
-
-    def end(self) -> None:
-        if self._in_line:
-            self.add(b"\n")
-
-
-def _frames_in_order(descriptor: int) -> Iterator[tuple[int, bytes | int]]:
-    """Yield the frames of a file without an index, decompressed; then the length of what cannot be."""
-    import zstandard
-
+def _frames_in_order(
+    descriptor: int, findings: list[Finding]
+) -> Iterator[tuple[int | None, bytes]]:
+    """Yield the lines of the frames of a file without an index, up to the first that is damaged."""
     # Up to the first hole: segments have none, and a sparse file can claim any size.
     data = disk.read_at(descriptor, disk.first_hole(descriptor), 0)
     at = 0
     while at < len(data) and data[at : at + 4] != SKIPPABLE.pack(INDEX_MAGIC, 0)[:4]:
-        found = _next_frame(zstandard, data, at)
+        found = _next_frame(data, at)
         if found is None:
-            yield at, len(data) - at
+            findings.append(Finding(at, len(data) - at, "not a frame of zstd"))
+            yield None, _LOST_FRAME
             return
         lines, length = found
-        yield at, lines
+        yield None, lines
         at += length
 
 
-def _next_frame(zstandard: Any, data: bytes, at: int) -> tuple[bytes, int] | None:
+def _next_frame(data: bytes, at: int) -> tuple[bytes, int] | None:
     """Return the lines of the frame at an offset, and its length; None if there is none."""
+    import zstandard
+
     try:
         claimed = zstandard.frame_content_size(data[at : at + 18])
         if not 0 <= claimed <= LARGEST_FRAME:
@@ -592,8 +557,8 @@ def _next_frame(zstandard: Any, data: bytes, at: int) -> tuple[bytes, int] | Non
         frame = zstandard.ZstdDecompressor().decompressobj()
         pieces: list[bytes] = []
         size = 0
-        # zstd checks at the end whether a frame holds what it claims. Four bytes can become 128 KiB: so it
-        # is given little at a time, and nothing more once it has exceeded the claim (N-74).
+        # zstd checks only at the end whether a frame holds what it claims, and four bytes can become 128 KiB.
+        # So it gets little at a time, and nothing more once the claim is exceeded (N-74).
         for begin in range(at, len(data), _STEP):
             pieces.append(frame.decompress(data[begin : begin + _STEP]))
             size += len(pieces[-1])

@@ -1,8 +1,8 @@
 """Scan a segment line by line: where it is damaged, and which of its records can be trusted.
 
-`segment_reader` checks many lines with one CRC and stops at damage. This module reads each line by itself.
+`segment_reader` checks many lines with one CRC and stops at damage. This module checks each line separately.
 It knows the complete grammar (docs/format.md, F-27 to F-34) and which records of a damaged segment are
-still valid (F-111). `verify`, `dump`, salvage and `repair` all use it. Nothing here writes.
+still valid (F-111). `verify`, `dump`, salvage and `repair` use it. Nothing here writes.
 """
 
 import re
@@ -15,7 +15,7 @@ import msgspec
 
 from hansard.errors import Damaged
 from hansard.log import disk, format
-from hansard.log.format import Line, Position
+from hansard.log.format import DECODE_ERRORS, Line, Position
 from hansard.log.segment import Raw, Segment
 
 #: Bytes of a segment that are read at once.
@@ -24,33 +24,35 @@ _PIECE: Final = 1 << 20
 #: Maximum running checksums that are tried after damaged lines.
 _MOST_KNOWN: Final = 8
 
-#: Maximum distance, in lines, of a line that was moved from the line that it follows.
+#: Maximum distance, in lines, of a moved line from the line that it follows.
 _NEAR: Final = 32
 
 #: Minimum length of a record: limits how many events damaged bytes can have held.
 _SHORTEST: Final = 64
 
-#: Lines that were cut out leave no bytes: maximum number that is believed to be missing.
-_GONE: Final = 1000
+#: Maximum number of missing lines that is believed: lines that were cut out leave no bytes.
+_MISSING: Final = 1000
 
-_NO_OBJECT: Final = "not a record: its data are no JSON object"
 _MISMATCH: Final = "checksum mismatch"
 _MOVED: Final = "it is out of place"
 _NO_PREDECESSOR: Final = "its checksum cannot be checked: the line before it is lost"
 _DOES_NOT_FIT: Final = "it cannot be checked, and does not fit here"
-CHECKSUM_ALONE: Final = "only its checksum is damaged"
+_CHECKSUM_ALONE: Final = "only its checksum is damaged"
 
 #: How the note begins that names a discarded fragment (F-29).
 _RECOVERED: Final = b'{"log":"recovered",'
 
+_STAMP: Final = rb'"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z)"'
 _SEQ: Final = re.compile(rb'"seq":([0-9]{1,18}),"time"')
 _HEADER_SEQ: Final = re.compile(rb'^\{"log":"header","seq":([0-9]{1,18}),')
-_TIME: Final = re.compile(rb'"time":"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z)"')
-_CREATED: Final = re.compile(rb'"created":"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z)"')
+_TIME: Final = re.compile(rb'"time":' + _STAMP)
+_CREATED: Final = re.compile(rb'"created":' + _STAMP)
+
+_NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class Finding(NamedTuple):
-    """Damage: its offset, its length in bytes, and what is wrong with them."""
+    """Damage: its offset, its length in bytes, and what is wrong."""
 
     offset: int
     length: int
@@ -60,7 +62,7 @@ class Finding(NamedTuple):
 class ScannedLine(NamedTuple):
     """One complete line.
 
-    A line and a reason: the line is damaged, or out of place, and what it says can be trusted nevertheless.
+    With a line and a reason, the line is damaged or out of place, but its content can be trusted.
     """
 
     place: int
@@ -97,9 +99,9 @@ def _parse(raw: bytes) -> tuple[Line | None, str]:
     """Return the parsed line, or None and why it is not one."""
     try:
         line = format.decode_line(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         return None, f"not a record: {error}"
-    return (line, "") if format.has_object(line) else (None, _NO_OBJECT)
+    return (line, "") if format.has_object(line) else (None, "not a record: data is no JSON object")
 
 
 # -- lines --------------------------------------------------------------------------------------
@@ -114,9 +116,9 @@ def _split(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
-    """Yield each complete line of a segment, and its length, with no more than one in memory.
+    """Yield each complete line of a segment, and its length, with one in memory at a time.
 
-    Of a line that is longer than a line can be, only the end is kept: there its checksum would be.
+    Of a line that exceeds the limit, only the end is kept, where its checksum would be.
     """
     offset = segment.start.offset
     rest = bytearray()
@@ -132,7 +134,7 @@ def _stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
         if dropped or len(rest) > format.MAX_LINE:
             dropped += max(0, len(rest) - format.TRAILER)
             del rest[: -format.TRAILER]
-            # A hole is zeros, in which no line ends: a sparse file of a tebibyte is read in no time.
+            # Skip holes, which are zeros without a newline: a sparse file can be a tebibyte long.
             if hole := disk.next_data(segment.descriptor, offset) - offset:
                 offset, dropped, rest = offset + hole, dropped + hole, bytearray(len(rest))
     if dropped:
@@ -140,42 +142,29 @@ def _stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
 
 
 class _Walk:
-    """Judges the lines after a mark, one by one, each by its own bytes and its neighbors'.
+    """Judges the lines after a position, each by its own bytes and its neighbors'.
 
-    One damaged line spoils no other (F-20): the line after it is checked from every running checksum that
-    may be right there, whether the damage is in a line's body, in its checksum, or an extra line.
+    A damaged line does not invalidate others (F-20): the line after it is checked from every running
+    checksum that may be right there, whether a body is damaged, a checksum, or a line was inserted.
     """
-
-    __slots__ = (
-        "_fragment",
-        "_known",
-        "_known_at",
-        "_last",
-        "_meant",
-        "_offset",
-        "_proven_only",
-        "_spoilt",
-        "_stored",
-        "_sure",
-    )
 
     def __init__(
         self,
         start: Position,
-        known_at: Mapping[int, int] = MappingProxyType({}),
+        known_at: Mapping[int, int] = _NOTHING_KNOWN,
         stored: "array[int] | None" = None,
         *,
         proven_only: bool = False,
     ) -> None:
         """`known_at`, `proven_only`: see `Remains`.
 
-        `stored`: what each line says of the running checksum after it, -1 for nothing; if it is known.
+        `stored`: the running checksum after each line, from its trailer, -1 for none; if it is known.
         """
         self._offset = start.offset
         self._known: tuple[int, ...] = (start.crc,)
         self._known_at = known_at
         self._proven_only = proven_only
-        #: False after a line without a checksum: the only right value may be lost with it.
+        #: False after a line without a checksum: the right value may be lost with it.
         self._sure = True
         self._fragment = False
         self._stored = stored
@@ -195,14 +184,14 @@ class _Walk:
                 yield self._count(self._decide(suspect, found, meant))
                 suspect = None
             if found.line is not None and found.reason == _MISMATCH:
-                # What it is, the line after it tells.
+                # The line after it decides.
                 suspect = found
             else:
                 yield self._count(found)
         if suspect is not None:
             yield self._count(suspect._replace(line=None))
 
-    def _judge(self, place: int, raw: bytes, length: int) -> ScannedLine:
+    def _judge(self, place: int, raw: bytes, length: int) -> ScannedLine:  # noqa: C901, PLR0912 - one table
         offset = self._offset
         self._offset += length
         if offset in self._known_at:
@@ -211,7 +200,7 @@ class _Walk:
         stored = format.stored_crc(raw)
         cut = length > len(raw)
         if stored is None and raw.endswith(format.TORN) and not cut:
-            # A discarded fragment: only the `recovered` note after it can tell whether it may be here.
+            # A discarded fragment: the `recovered` note after it decides whether it may be here.
             self._known = tuple(format.crc32(raw, crc) for crc in known)
             self._fragment = True
             return ScannedLine(place, offset, length, raw, None)
@@ -237,8 +226,19 @@ class _Walk:
                 else:
                     checked = False
         self._fragment = False
-        self._advance(raw, stored, known, trusted=right and not reason)
+        self._sure = stored is not None
+        if right and not reason and stored is not None:
+            self._known, self._meant = (stored,), ()
+        else:
+            self._set_possible(raw, stored)
         return ScannedLine(place, offset, length, raw, line, reason, checked)
+
+    def _set_possible(self, raw: bytes, stored: int | None) -> None:
+        """Set the running checksums that may be right after a line that is not trusted."""
+        # The damage may be in the checksum alone, or the line may have been inserted.
+        self._meant = tuple(format.crc_after(raw, crc) for crc in self._known)
+        said = () if stored is None else (stored,)
+        self._known = (*said, *self._meant, *self._known)[:_MOST_KNOWN]
 
     def _is_moved(self, place: int, raw: bytes) -> bool:
         """Return whether a line follows from another one near it."""
@@ -247,23 +247,10 @@ class _Walk:
         near = self._stored[max(0, place - _NEAR) : place + _NEAR]
         return any(crc != -1 and format.checked_crc(raw, crc) is not None for crc in near)
 
-    def _advance(
-        self, raw: bytes, stored: int | None, known: tuple[int, ...], *, trusted: bool
-    ) -> None:
-        """Set the running checksums that may be right after a line."""
-        self._sure = stored is not None
-        if trusted and stored is not None:
-            self._known, self._meant = (stored,), ()
-            return
-        # The damage may be in the checksum alone, or the line may be one too many.
-        self._meant = tuple(format.crc_after(raw, crc) for crc in known)
-        said = () if stored is None else (stored,)
-        self._known = (*said, *self._meant, *known)[:_MOST_KNOWN]
-
     def _decide(
         self, suspect: ScannedLine, after: ScannedLine, meant: tuple[int, ...]
     ) -> ScannedLine:
-        """Decide by the line after it on a line whose checksum does not follow from those before."""
+        """Decide, by the line after it, on a line whose checksum does not follow from those before."""
         line = suspect.line
         assert line is not None  # or its reason would be another one
         following = after.line
@@ -276,17 +263,17 @@ class _Walk:
         gap = line.seq - self._last - 1
         if follows and any(format.checked_crc(after.raw, crc) is not None for crc in meant):
             # The next checksum, which covers this line, is right.
-            return suspect._replace(reason=CHECKSUM_ALONE)
-        if follows and line.log is None and (suspect.offset > 0) <= gap <= _GONE:
+            return suspect._replace(reason=_CHECKSUM_ALONE)
+        if follows and line.log is None and (suspect.offset > 0) <= gap <= _MISSING:
             # The line after it follows from it, in checksum and seq: the line before it is missing.
             return suspect._replace(reason=_NO_PREDECESSOR, checked=False)
         return suspect._replace(line=None)
 
     def _count(self, found: ScannedLine) -> ScannedLine:
-        """Accept or reject a line that could not be checked, and keep count of seqs."""
+        """Accept or reject a line that could not be checked, and count seqs."""
         line = found.line
         if line is not None and not found.checked:
-            near = 0 < line.seq - self._last <= 1 + _GONE + self._spoilt // _SHORTEST
+            near = 0 < line.seq - self._last <= 1 + _MISSING + self._spoilt // _SHORTEST
             fits = line.log is not None or (near and _as_written(found.raw, line))
             if self._proven_only or not fits:
                 found = found._replace(line=None, reason=found.reason or _DOES_NOT_FIT)
@@ -299,11 +286,11 @@ class _Walk:
 
 
 def _as_written(raw: bytes, line: Line) -> bool:
-    """Return whether a line is, except for its checksum, what a writer makes of what it says."""
+    """Return whether a line is, except for its checksum, what a writer makes of its content."""
     try:
-        # Raw data are passed on unparsed: whether they are JSON was not checked yet.
+        # Raw data is not parsed yet.
         msgspec.json.decode(line.data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         return False
     if not _TIME.fullmatch(b'"time":"%b"' % line.time.encode()):
         return False
@@ -322,73 +309,72 @@ def _as_written(raw: bytes, line: Line) -> bool:
     return again[: -format.TRAILER] == raw[: -format.TRAILER]
 
 
-def _walk(start: Position, lines: Iterable[tuple[bytes, int]]) -> Iterator[ScannedLine]:
-    return _Walk(start).lines(lines)
-
-
 def scan(segment: Segment) -> Iterator[ScannedLine]:
-    """Yield each complete line after the header of a segment, with what is wrong with the line itself."""
-    return _walk(segment.start, _stream(segment))
+    """Yield each complete line after the header of a segment, with what is wrong with it."""
+    return _Walk(segment.start).lines(_stream(segment))
 
 
 # -- appends ------------------------------------------------------------------------------------
 
 
 def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
-    start: Position, lines: Iterable[ScannedLine], *, final: bool, end: Position | None = None
+    start: Position,
+    lines: Iterable[ScannedLine],
+    *,
+    final: bool = True,
+    end: Position | None = None,
 ) -> Iterator[ScannedLine | Finding]:
-    """Yield notes, records of finished appends, and damage, in the order of their lines."""
+    """Yield notes, records of finished appends, and damage, in the order of their lines.
+
+    With `final`, an unfinished append at the end is a torn tail and not damage (F-28).
+    """
     seq = start.seq
     edge = start.offset
     pending: list[ScannedLine] = []
-    abandoned: ScannedLine | None = None
+    fragment: ScannedLine | None = None
     unsure = False
     for seen in lines:
         line = seen.line
         if seen.reason:
-            # Of a damaged batch, what is valid; unless a note tells that it was never finished.
-            yield from pending if line is None or line.log is None else _before(pending, line.seq)
+            # Of a damaged batch, what is valid; unless a note says that it was never finished.
+            yield from pending if line is None or line.log is None else _upto(pending, line.seq)
             yield seen
             # What was there is unknown: neither the next seq nor the batch can be checked.
-            pending, abandoned, unsure = [], None, True
-            continue
-        if line is None:
-            abandoned = abandoned or seen
-            continue
-        if line.log is not None:
-            reason = "" if unsure else _misplaced(line, seq, seen.offset, edge, pending, abandoned)
+            pending, fragment, unsure = [], None, True
+        elif line is None:
+            fragment = fragment or seen
+        elif line.log is not None:
+            reason = "" if unsure else _misplaced(line, seq, seen.offset, edge, pending, fragment)
             if reason:
                 yield Finding(seen.offset, seen.length, reason)
             # In a valid log there are none: a note has the seq of the last event.
-            yield from _before(pending, line.seq)
+            yield from _upto(pending, line.seq)
             yield seen
-            pending, abandoned, seq, unsure = [], None, line.seq, False
+            pending, fragment, seq, unsure = [], None, line.seq, False
             edge = seen.offset + seen.length
-            continue
-        if abandoned is not None:
-            yield Finding(abandoned.offset, abandoned.length, "an unfinished line inside the log")
-            yield from _before(pending, line.seq - 1)
-            pending, abandoned = [], None
-        wrong = _out_of_turn(line, seq, pending)
-        if wrong and not unsure:
-            yield Finding(seen.offset, seen.length, wrong)
-            yield from _before(pending, line.seq - 1)
-            pending = []
-        pending.append(seen)
-        if line.more == 0:
-            yield from pending
-            pending, seq, unsure = [], line.seq, False
-            edge = seen.offset + seen.length
+        else:
+            if fragment is not None:
+                yield Finding(fragment.offset, fragment.length, "an unfinished line inside the log")
+                yield from _upto(pending, line.seq - 1)
+                pending, fragment = [], None
+            wrong = "" if unsure else _out_of_turn(line, seq, pending)
+            if wrong:
+                yield Finding(seen.offset, seen.length, wrong)
+                yield from _upto(pending, line.seq - 1)
+                pending = []
+            pending.append(seen)
+            if line.more == 0:
+                yield from pending
+                pending, seq, unsure = [], line.seq, False
+                edge = seen.offset + seen.length
     if pending and end is not None and _seq(pending[-1]) == end.seq:
-        # The lines were cut inside a batch that is known to have been finished after the cut.
+        # The lines were cut inside a batch that is known to be finished after the cut.
         yield from pending
-    elif not final and (pending or abandoned):
-        last = pending[0] if pending else abandoned
-        assert last is not None  # one of the two is there
+    elif not final and (last := pending[0] if pending else fragment) is not None:
         yield Finding(last.offset, last.length, "an append that was never finished")
 
 
-def _before(pending: list[ScannedLine], seq: int) -> list[ScannedLine]:
+def _upto(pending: list[ScannedLine], seq: int) -> list[ScannedLine]:
     """Return those records up to a seq: they were acknowledged, and the rest of their append is lost."""
     return [seen for seen in pending if _seq(seen) <= seq]
 
@@ -403,19 +389,19 @@ def _misplaced(
     offset: int,
     edge: int,
     pending: list[ScannedLine],
-    abandoned: ScannedLine | None,
+    fragment: ScannedLine | None,
 ) -> str:
     """Return what is wrong with a note at this place, if anything."""
     if line.seq != seq:
-        return f"the note says seq {line.seq}, but {seq} stands before it"
+        return f"the note says seq {line.seq}, but the seq before it is {seq}"
     if line.log == "recovered":
         try:
             data = format.decode_recovered(line.data)
         except msgspec.MsgspecError as error:
             return f"not a note: {error}"
         if (data.offset, data.bytes) != (edge, offset - edge):
-            return f"it names {data.bytes} unfinished bytes at {data.offset}, which is not so"
-    elif pending or abandoned is not None:
+            return f"it names {data.bytes} unfinished bytes at {data.offset}, which is wrong"
+    elif pending or fragment is not None:
         return "an unfinished append before a note"
     return ""
 
@@ -425,10 +411,9 @@ def _out_of_turn(line: Line, seq: int, pending: list[ScannedLine]) -> str:
     expected = seq + len(pending) + 1
     if line.seq != expected:
         return f"seq {line.seq} where {expected} should be"
-    if pending:
-        before = pending[-1].line
-        if before is not None and line.more != before.more - 1:
-            return "an append that was never finished stands before it"
+    before = pending[-1].line if pending else None
+    if before is not None and line.more != before.more - 1:
+        return "the append before it was never finished"
     return ""
 
 
@@ -444,17 +429,16 @@ def _findings(items: Iterable[ScannedLine | Finding]) -> Iterator[Finding]:
 
 
 def findings(start: Position, data: bytes, *, final: bool = True) -> Iterator[Finding]:
-    """Yield all damage in the lines after a mark.
+    """Yield all damage in the lines after a position.
 
-    With `final`, what is left open at the end (an unfinished batch, a discarded fragment) is a torn tail and
-    not damage (F-28). Otherwise the bytes are known to end between two appends, and it is.
+    Without `final`, the bytes are known to end between two appends, and an unfinished append is damage.
     """
-    return _findings(_settled(start, _walk(start, _split(data)), final=final))
+    return _findings(_settled(start, _Walk(start).lines(_split(data)), final=final))
 
 
 def all_findings(segment: Segment) -> Iterator[Finding]:
     """Yield all damage of a segment, reading it in pieces."""
-    return _findings(_settled(segment.start, scan(segment), final=True))
+    return _findings(_settled(segment.start, scan(segment)))
 
 
 def committed(
@@ -462,7 +446,7 @@ def committed(
 ) -> list[tuple[int, bytes]]:
     """Return place and bytes of each line that is a record of a finished append; raise on damage."""
     kept = []
-    for item in _settled(start, _walk(start, _split(data)), final=False, end=end):
+    for item in _settled(start, _Walk(start).lines(_split(data)), final=False, end=end):
         if isinstance(item, Finding) or item.reason:
             raise segment.damaged(item.offset, item.reason)
         if item.record is not None:
@@ -474,7 +458,7 @@ def first_damage(segment: Segment, start: Position, data: bytes) -> Damaged:
     """Return the error for lines whose checksum is known not to match."""
     for finding in findings(start, data, final=False):
         return segment.damaged(finding.offset, finding.reason)
-    # Each line is right by itself, so what lies after them, and was right before, is not.
+    # Each line is right, so what follows them, and was right before, is not.
     return segment.damaged(start.offset, _MISMATCH)
 
 
@@ -487,7 +471,7 @@ def raise_if_damaged(segment: Segment, start: Position, data: bytes) -> None:
 
 
 def discarded(data: bytes) -> Iterator[Finding]:
-    """Yield the fragments that were discarded, by the notes in lines that have been checked (F-29)."""
+    """Yield the discarded fragments, by the notes in lines that have been checked (F-29)."""
     begin = data.find(_RECOVERED)
     while begin >= 0:
         end = data.find(b"\n", begin) + 1
@@ -504,7 +488,7 @@ def discarded(data: bytes) -> Iterator[Finding]:
 
 def salvage(segment: Segment) -> Iterator[Line | Finding]:
     """Yield the valid records of a segment, and its damage, in the order of the file."""
-    for item in _salvaged(_settled(segment.start, scan(segment), final=True)):
+    for item in _salvaged(_settled(segment.start, scan(segment))):
         if isinstance(item, Finding):
             yield item
             continue
@@ -515,10 +499,10 @@ def salvage(segment: Segment) -> Iterator[Line | Finding]:
 
 
 def _salvaged(items: Iterable[ScannedLine | Finding]) -> Iterator[ScannedLine | Finding]:
-    """Yield the same without records whose seqs were given out again.
+    """Yield the same without records whose seqs were assigned again.
 
-    In front of damage may be records of an append that a crash left unfinished, where only the note that
-    said so is damaged: then their seqs were given out again (F-30).
+    Before damage may be records of an unfinished append, of which only the note is damaged: then their seqs
+    were assigned again (F-30).
     """
     held: list[ScannedLine | Finding] = []
     for item in items:
@@ -539,7 +523,7 @@ def _is_superseded(old: ScannedLine | Finding, line: Line) -> bool:
 
 
 class LeftHeader(NamedTuple):
-    """What is left of a segment's header; None where nothing says it."""
+    """What is left of a segment's header; None where it is unknown."""
 
     #: The line, if it is valid.
     line: bytes = b""
@@ -559,7 +543,7 @@ class Remains:
         unchecked: seqs of records that look valid, but whose checksum depends on a lost line.
         upto: the last seq that the segment is likely to have held.
         sealed_at: the last seq that it certainly held, if its `sealed` note is valid.
-        controls: how many lost lines are known to have been control records.
+        controls: the number of lost lines that are known to have been control records.
     """
 
     def __init__(
@@ -567,7 +551,7 @@ class Remains:
         segment: Raw,
         before: int = 0,
         *,
-        known_at: Mapping[int, int] = MappingProxyType({}),
+        known_at: Mapping[int, int] = _NOTHING_KNOWN,
         proven_only: bool = False,
     ) -> None:
         """`before`: the seq before the first event, as far as it is known.
@@ -581,22 +565,17 @@ class Remains:
         self.unchecked: set[int] = set()
         self.upto = before
         self.sealed_at: int | None = None
-        self.controls = 0
-        #: The records, in the order of the file.
-        self._seqs = array("q")
-        self._offsets = array("q")
-        self._lengths = array("q")
-        #: Damaged lines after the last valid one.
-        self._trailing: list[tuple[bytes, int]] = []
+        #: Seq, offset and length of each record, in the order of the file.
+        self._records = array("q"), array("q"), array("q")
+        #: Damaged lines, and those of them after the last valid line.
         self._lost: list[ScannedLine] = []
+        self._trailing: list[ScannedLine] = []
         self._control_offsets: set[int] = set()
         start = Position(0, before, 0)
-        stored = array("q")
-        for raw, _ in _stream(segment):
-            crc = format.stored_crc(raw)
-            stored.append(-1 if crc is None else crc)
+        crcs = (format.stored_crc(raw) for raw, _ in _stream(segment))
+        stored = array("q", (-1 if crc is None else crc for crc in crcs))
         walk = _Walk(start, known_at, stored, proven_only=proven_only)
-        for item in _salvaged(_settled(start, walk.lines(_stream(segment)), final=True)):
+        for item in _salvaged(_settled(start, walk.lines(_stream(segment)))):
             self._take(item)
         self._estimate_end()
         self.controls = sum(
@@ -612,7 +591,11 @@ class Remains:
             self.findings.append(item.finding)
         line = item.line
         if line is None:
-            self._give_up(item)
+            if item.offset == 0 and not item.raw.startswith(b'{"seq":'):
+                self.header = _left_of(item.raw)
+            else:
+                self._trailing.append(item)
+                self._lost.append(item)
         elif line.log is None:
             self._take_record(item, line)
         elif item.offset == 0 and line.log == "header":
@@ -628,9 +611,8 @@ class Remains:
             self.unchecked.add(line.seq)
         if line.ctl:
             self._control_offsets.add(line.ctl)
-        self._seqs.append(line.seq)
-        self._offsets.append(item.offset)
-        self._lengths.append(item.length)
+        for column, value in zip(self._records, (line.seq, item.offset, item.length), strict=True):
+            column.append(value)
         self.upto = max(self.upto, line.seq)
         self._trailing = []
 
@@ -647,50 +629,43 @@ class Remains:
         self.header = LeftHeader(raw, line.seq, created, header.session, header.previous)
         self.upto = max(self.upto, line.seq)
 
-    def _give_up(self, item: ScannedLine) -> None:
-        if item.offset == 0 and not item.raw.startswith(b'{"seq":'):
-            self.header = _left_of(item.raw)
-        else:
-            self._trailing.append((item.raw, item.length))
-            self._lost.append(item)
-
     def _estimate_end(self) -> None:
         """Add the seqs that the damaged lines at the end are likely to have had."""
-        if not self._seqs:
+        if not self._records[0]:
             self.upto = max(self.upto, self.header.before or 0)
-        for raw, length in self._trailing:
-            if raw.startswith(b'{"log":'):
+        for lost in self._trailing:
+            if lost.raw.startswith(b'{"log":'):
                 continue
-            most = self.upto + 1 + length // _SHORTEST
-            said = [int(seq) for seq in _SEQ.findall(raw)]
+            most = self.upto + 1 + lost.length // _SHORTEST
+            said = [int(seq) for seq in _SEQ.findall(lost.raw)]
             likely = [seq for seq in said if seq <= most] or ([] if said else [self.upto + 1])
             self.upto = max([self.upto, *likely])
 
     @property
     def first_seq(self) -> int | None:
         """The lowest seq of which a record is left; None if there is none."""
-        return min(self._seqs, default=None)
+        return min(self._records[0], default=None)
 
     def has_any(self, first: int, last: int) -> bool:
         """Return whether a record of these seqs is left."""
-        return any(first <= seq <= last for seq in self._seqs)
+        return any(first <= seq <= last for seq in self._records[0])
 
     def records(self, after: int, upto: int) -> Iterator[tuple[Line, bytes]]:
         """Yield the records with after < seq <= upto, each seq once, in order.
 
         Each with the members that this version does not know.
         """
-        # Of two with one seq the later one: the writer gave up the earlier one, or both are the same.
+        seqs, offsets, lengths = self._records
+        # Of two with one seq the later one: the writer gave up the earlier one, or both are equal.
         last = after
-        for place in sorted(range(len(self._seqs)), key=lambda at: (self._seqs[at], -at)):
-            seq = self._seqs[place]
+        for place in sorted(range(len(seqs)), key=lambda at: (seqs[at], -at)):
+            seq = seqs[place]
             if seq > upto:
                 return
             if seq > last:
                 last = seq
-                offset = self._offsets[place]
-                raw = self._segment.read(offset, self._lengths[place])
-                yield decode(self._segment, offset, raw), format.unknown_members(raw)
+                raw = self._segment.read(offsets[place], lengths[place])
+                yield decode(self._segment, offsets[place], raw), format.unknown_members(raw)
 
 
 def _left_of(raw: bytes) -> LeftHeader:

@@ -17,15 +17,20 @@ from hansard.errors import (
     UnknownFormat,
     UnsafePath,
 )
-from hansard.log import descriptors, disk, format, names
+from hansard.log import disk, format, names
 from hansard.log.change_marks import ChangeMarks
 
 #: Longer than the resolution of a file system's clock, in nanoseconds; some count in seconds.
 _TICK: Final = 100_000_000
 _SECOND: Final = 1_000_000_000
 
-_MARKER_LIMIT = 64 * 1024
-_MARKER_TEXT = b'{"hansard":"store","version":%d}\n' % format.VERSION
+_MARKER_LIMIT: Final = 64 * 1024
+_MARKER_TEXT: Final = b'{"hansard":"store","version":%d}\n' % format.VERSION
+
+#: What a directory may contain and still become a store: what another process is creating.
+_OURS: Final = frozenset(
+    {names.MARKER, names.SESSIONS, names.TRASH, names.INTERNAL, names.INDEX, names.MARKS}
+)
 
 
 class _Marker(msgspec.Struct):
@@ -41,29 +46,27 @@ class StoreDirectory:
         read_only: nothing is written, not even a lock file.
         failed: the sessions of which a sync failed in this process. The log contains a note about it, unless
             that could not be written either.
-        marks: the change markers, which the index reads.
+        marks: the change marks, which the index reads.
+        named: `sync_names` was done.
     """
 
-    __slots__ = ("__weakref__", "_named", "_parts", "failed", "marks", "path", "read_only")
+    __slots__ = ("__weakref__", "_parts", "failed", "marks", "named", "path", "read_only")
 
     def __init__(self, path: str, *, create: bool, read_only: bool) -> None:
         self.path = disk.absolute(path)
         self.read_only = read_only
         self.failed: set[str] = set()
         self.marks = ChangeMarks()
-        self._named = False
+        self.named = False
         #: The open directories, by name; the root has an empty name. None after `close`.
         self._parts: dict[str, disk.OwnedDirFd] | None = {}
-        descriptors.stores.add(self)
+        disk.open_stores.add(self)
         try:
             self._open(create=create and not read_only)
-        except OSError as error:
+        except BaseException as error:
             self.close()
-            if isinstance(error, StoreNotFound | ReadOnly):
-                raise
-            raise disk.explain(error, "open", self.path) from error
-        except BaseException:
-            self.close()
+            if isinstance(error, OSError) and not isinstance(error, StoreNotFound | ReadOnly):
+                raise disk.explain(error, "open", self.path) from error
             raise
 
     def _open(self, *, create: bool) -> None:
@@ -80,87 +83,62 @@ class StoreDirectory:
             parts[""] = disk.OwnedDirFd(disk.open_root(self.path))
         self._check_owner()
         try:
-            text = disk.read_all(self._descriptor, names.MARKER, _MARKER_LIMIT)
+            text = disk.read_all(self.descriptor, names.MARKER, _MARKER_LIMIT)
         except FileNotFoundError:
             if not create:
                 raise missing from None
             self._make()
-            text = disk.read_all(self._descriptor, names.MARKER, _MARKER_LIMIT)
-        self._check(text)
+            text = disk.read_all(self.descriptor, names.MARKER, _MARKER_LIMIT)
+        self._check_marker(text)
         for name in (names.SESSIONS, names.TRASH):
             self._part(name)
 
     def _check_owner(self) -> None:
-        """Raise if another user owns the directory: that user could read or replace its files.
+        """Raise if another user owns the directory, and so could read or replace its files.
 
         For example, another user may have created it in /tmp. Root may use every directory, and every user
         may use root's.
         """
-        owner, user = disk.status(self._descriptor).owner, disk.user()
+        owner, user = disk.status(self.descriptor).owner, disk.user()
         if not self.read_only and user != 0 and owner not in {user, 0}:
             raise UnsafePath(
                 f"{self.path} belongs to uid {owner}; use your own directory or read_only=True"
             )
 
     def _make(self) -> None:
-        """Turn an empty directory into a store. Two processes may do this concurrently."""
-        ours = {
-            names.MARKER,
-            names.SESSIONS,
-            names.TRASH,
-            names.INTERNAL,
-            names.INDEX,
-            names.MARKS,
-        }
-        for name in disk.names(self._descriptor):
+        """Turn an empty directory into a store. Several processes may do this concurrently."""
+        root = self.descriptor
+        for name in disk.names(root):
             derived = names.is_temporary(name) or names.is_index_database(name)
-            if name not in ours and not derived:
+            if name not in _OURS and not derived:
                 raise UnsafePath(
                     f"{self.path} is not a hansard store and not empty (it contains {name!r}); "
                     "use an empty directory"
                 )
-        disk.make_directory(self._descriptor, names.SESSIONS)
-        disk.make_directory(self._descriptor, names.TRASH)
+        disk.make_directory(root, names.SESSIONS)
+        disk.make_directory(root, names.TRASH)
         temporary = names.temporary(names.MARKER)
-        descriptor = disk.create_file(self._descriptor, temporary)
+        descriptor = disk.create_file(root, temporary)
         try:
             disk.write_all(descriptor, _MARKER_TEXT)
             disk.sync(descriptor)
             # The marker comes last: a directory with it is a complete store.
-            disk.publish(self._descriptor, temporary, names.MARKER)
-        except FileExistsError:
-            # Another process was faster, and wrote the same.
-            disk.discard(self._descriptor, temporary)
-        except BaseException:
-            disk.discard(self._descriptor, temporary)
-            raise
+            disk.publish(root, temporary, names.MARKER)
+        except BaseException as error:
+            disk.discard(root, temporary)
+            # Another process may have been faster, and has written the same.
+            if not isinstance(error, FileExistsError):
+                raise
         finally:
             disk.close(descriptor)
         self.sync_names()
 
-    def sync_names(self) -> None:
-        """Make the directory entries of the root, and of the directories in it, durable.
-
-        Once per opening, not only after creation: the creating process may have died before the sync. Before
-        the first write, not after it: an error here, such as too many open files, must not look like a failed
-        sync of records (F-31, F-35).
-        """
-        if self._named:
-            return
-        self.check_writable()
-        try:
-            disk.sync_directory(self._descriptor)
-            disk.sync_above(self._descriptor)
-        except OSError as error:
-            raise disk.explain(error, "sync", self.path, "nothing was appended") from error
-        self._named = True
-
-    def _check(self, text: bytes) -> None:
+    def _check_marker(self, text: bytes) -> None:
         """Check that it is a store, then its version (F-1, F-2)."""
         path = f"{self.path}/{names.MARKER}"
         try:
             marker = msgspec.json.decode(text, type=_Marker)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except format.DECODE_ERRORS:
             marker = _Marker(version=0)
         if marker.hansard != "store":
             raise UnknownFormat(f"{path}: not the marker of a hansard store; nothing was changed")
@@ -170,47 +148,36 @@ class StoreDirectory:
                 "nothing was changed. Upgrade hansard"
             )
 
-    def _open_part(self, name: str) -> int | None:
-        try:
-            return disk.open_directory(self._descriptor, name)
-        except FileNotFoundError:
-            # The directory of internal logs is created with the first of them.
-            if self.read_only or name == names.INTERNAL:
-                return None
-            # Its content is lost already: an empty directory loses nothing more.
-            disk.make_directory(self._descriptor, name)
-            return disk.open_directory(self._descriptor, name)
+    def sync_names(self) -> None:
+        """Make the directory entries of the root, and of the directories in it, durable.
 
-    def close(self) -> None:
-        """Close the directories; one that a thread is using is closed when that call ends."""
-        self._parts = None
-        self.marks.close()
-        descriptors.stores.discard(self)
+        Once per opening, not only after creation: the creating process may have died before the sync. Before
+        the first write, not after it: an error here, such as too many open files, must not look like a failed
+        sync of records (F-31, F-35).
+        """
+        if self.named:
+            return
+        self.check_writable()
+        with disk.reporting("sync", self.path, "nothing was appended"):
+            disk.sync_directory(self.descriptor)
+            disk.sync_above(self.descriptor)
+        self.named = True
 
-    def release_files(self) -> None:
-        """Close all directories except the root, until they are needed again."""
-        parts = self._parts
-        if parts is not None:
-            for name in (names.SESSIONS, names.TRASH, names.INTERNAL):
-                parts.pop(name, None)
-        self.marks.close()
+    def check_writable(self) -> None:
+        """Raise if the store was opened read-only."""
+        if self.read_only:
+            raise ReadOnly(f"{self.path}: store is read-only; reopen without read_only=True")
 
-    @property
-    def _descriptor(self) -> int:
-        return self._part("")
+    # -- open directories -----------------------------------------------------------------------
 
     @property
     def descriptor(self) -> int:
         """The descriptor of the store's root directory."""
-        return self._descriptor
+        return self._part("")
 
     @property
     def sessions(self) -> int:
         """The directory of sessions; -1 if it is missing and the store is read-only."""
-        return self._sessions
-
-    @property
-    def _sessions(self) -> int:
         return self._part(names.SESSIONS)
 
     @property
@@ -231,34 +198,58 @@ class StoreDirectory:
             found = parts[name] = disk.OwnedDirFd(descriptor)
         return found
 
-    def check_writable(self) -> None:
-        """Raise if the store was opened read-only."""
-        if self.read_only:
-            raise ReadOnly(f"{self.path}: store is read-only; reopen without read_only=True")
+    def _open_part(self, name: str) -> int | None:
+        root = self.descriptor
+        try:
+            return disk.open_directory(root, name)
+        except FileNotFoundError:
+            # The directory of internal logs is created with the first of them.
+            if self.read_only or name == names.INTERNAL:
+                return None
+            # Its content is lost already: an empty directory loses nothing more.
+            disk.make_directory(root, name)
+            return disk.open_directory(root, name)
 
-    # -- session directories --------------------------------------------------------------------
+    def close(self) -> None:
+        """Close the directories; one that a thread is using is closed when that call ends."""
+        self._parts = None
+        self.marks.close()
+        disk.open_stores.discard(self)
+
+    def release_files(self) -> None:
+        """Close all directories except the root, until they are needed again."""
+        parts = self._parts
+        if parts is not None:
+            for name in (names.SESSIONS, names.TRASH, names.INTERNAL):
+                parts.pop(name, None)
+        self.marks.close()
+
+    # -- one session ----------------------------------------------------------------------------
 
     def path_of(self, name: str, file: str = "") -> str:
         """Return the path of a session's directory or of a file in it, for messages."""
         return f"{self.path}/{names.SESSIONS}/{name}" + (f"/{file}" if file else "")
 
+    def _path_in_trash(self, name: str) -> str:
+        return f"{self.path}/{names.TRASH}/{name}"
+
     def open_session(
-        self, session_id: str, name: str, *, create: bool = False, buried: bool = False
+        self, session_id: str, name: str, *, create: bool = False, from_trash: bool = False
     ) -> int | None:
         """Open a session's directory; None if there is none.
 
-        Raises if it is in the trash, unless `buried`: then it is opened there.
+        Raises if it is in the trash, unless `from_trash`: then it is opened there.
         """
-        looked = False
+        second_try = False
         try:
-            if self._sessions < 0 <= self._descriptor:
+            if self.sessions < 0 <= self.descriptor:
                 return None  # read-only, and the directory of sessions is missing
             while True:
                 try:
-                    return disk.open_directory(self._sessions, name)
+                    return disk.open_directory(self.sessions, name)
                 except FileNotFoundError:
                     if self.in_trash(name):
-                        if buried:
+                        if from_trash:
                             try:
                                 # Not in a `with`: an interrupt at its end would lose the descriptor.
                                 return disk.open_directory(self._trash, name)
@@ -266,21 +257,21 @@ class StoreDirectory:
                                 continue  # restored or purged concurrently
                         raise deleted(session_id) from None
                     if create:
-                        disk.make_directory(self._sessions, name)
-                    elif looked:
+                        disk.make_directory(self.sessions, name)
+                    elif second_try:
                         return None
                     # It may have been restored between the two checks: try once more.
-                    looked = True
+                    second_try = True
         except OSError as error:
             raise disk.explain(error, "open", self.path_of(name)) from error
 
     def open_live(self, name: str) -> int | None:
         """Open the directory of a session that was not moved to the trash; None if there is none."""
-        return self._open_in(self._sessions, name, self.path_of(name))
+        return self._open_in(self.sessions, name, self.path_of(name))
 
     def open_trashed(self, name: str) -> int | None:
         """Open the directory of a deleted session; None if there is none."""
-        return self._open_in(self._trash, name, f"{self.path}/{names.TRASH}/{name}")
+        return self._open_in(self._trash, name, self._path_in_trash(name))
 
     @staticmethod
     def _open_in(part: int, name: str, path: str) -> int | None:
@@ -293,43 +284,45 @@ class StoreDirectory:
 
     def in_trash(self, name: str) -> bool:
         """Return whether a deleted session of this name is in the trash."""
-        try:
+        with disk.reporting("open", self._path_in_trash(name)):
             return self._trash >= 0 and disk.present(self._trash, name)
-        except OSError as error:
-            raise disk.explain(error, "open", f"{self.path}/{names.TRASH}/{name}") from error
 
-    def to_trash(self, name: str) -> bool:
+    def move_to_trash(self, name: str) -> bool:
         """Move a session's directory to the trash; False if another process did. Not yet durable."""
-        return self._move(self._sessions, name, self._trash)
+        return self._move(self.sessions, name, self._trash)
 
-    def from_trash(self, name: str) -> bool:
+    def move_from_trash(self, name: str) -> bool:
         """Move a session's directory back; False if another process did. Not yet durable."""
         try:
-            return self._move(self._trash, name, self._sessions)
+            return self._move(self._trash, name, self.sessions)
         except DiskFailed as error:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
             self._clear(name)
-            return self._move(self._trash, name, self._sessions)
+            return self._move(self._trash, name, self.sessions)
 
     def _move(self, source: int, name: str, target: int) -> bool:
         self.check_writable()
-        try:
-            disk.move(source, name, target, name)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise disk.explain(error, "move", self.path_of(name)) from error
+        with disk.reporting("move", self.path_of(name)):
+            try:
+                disk.move(source, name, target, name)
+            except FileNotFoundError:
+                return False
         return True
+
+    def _clear(self, name: str) -> None:
+        """Empty a directory in which a session was being created when its name was moved to the trash."""
+        with disk.reporting("move", self.path_of(name)):
+            directory = disk.OwnedFd(disk.open_directory(self.sessions, name))
+            if not disk.present(directory.descriptor, names.LOG):
+                disk.remove(directory.descriptor, names.LOCK)
 
     def sync_move(self, name: str) -> None:
         """Make a move to or from the trash durable."""
-        try:
+        with disk.reporting("move", self.path_of(name)):
             # In this order: a crash in between may leave the directory in both places, never in none.
             disk.sync_directory(self._trash)
-            disk.sync_directory(self._sessions)
-        except OSError as error:
-            raise disk.explain(error, "move", self.path_of(name)) from error
+            disk.sync_directory(self.sessions)
 
     def purge(self, name: str) -> bool:
         """Delete a session's directory in the trash permanently; False if it is not there."""
@@ -337,119 +330,69 @@ class StoreDirectory:
         self.sweep_trash()
         path = self._path_in_trash(name)
         temporary = names.temporary("purged")
-        try:
-            # Only a directory is a session; hansard did not create a link or a file.
-            disk.close(disk.open_directory(self._trash, name))
-            # Renamed first: a crash leaves a temporary directory, never half a session.
-            disk.move(self._trash, name, self._trash, temporary)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise disk.explain(error, "purge", path, "nothing was purged") from error
+        with disk.reporting("purge", path, "nothing was purged"):
+            try:
+                # Only a directory is a session; hansard did not create a link or a file.
+                disk.close(disk.open_directory(self._trash, name))
+                # Renamed first: a crash leaves a temporary directory, never half a session.
+                disk.move(self._trash, name, self._trash, temporary)
+            except FileNotFoundError:
+                return False
+        hint = f"the session is purged, but some of its files are still in {temporary}"
         try:
             # A power cut must not restore the name without its files.
             disk.sync_directory(self._trash)
             with contextlib.suppress(FileNotFoundError):  # another process removed it
                 disk.remove_directory(self._trash, temporary)
         except OSError as error:
-            hint = f"the session is gone, and what is left of its files is in {temporary}"
             raise DiskFailed("purge", path, error, hint) from error
         return True
-
-    def _path_in_trash(self, name: str) -> str:
-        return f"{self.path}/{names.TRASH}/{name}"
 
     def sweep_trash(self) -> None:
         """Finish purges that a crash interrupted."""
         # Errors of the trash are reported when it is used.
         with contextlib.suppress(OSError):
             for name in list(disk.names(self._trash)):
-                # Two processes may remove the same files.
+                # Several processes may remove the same files.
                 if names.is_temporary(name):
                     with contextlib.suppress(OSError):
                         disk.remove_directory(self._trash, name)
 
-    def trash_names(self) -> Iterator[str]:
-        """Yield the names of the directories in the trash that hold a log, unsorted."""
-        if self._trash < 0:
-            return
-        try:
-            for name in disk.names(self._trash):
-                if names.is_temporary(name):
-                    continue  # left by an interrupted purge
-                # A link there was never a session.
-                if not disk.is_link(self._trash, name) and self._holds_log(self._trash, name):
-                    yield name
-        except OSError as error:
-            raise disk.explain(error, "list", f"{self.path}/{names.TRASH}") from error
+    # -- all sessions ---------------------------------------------------------------------------
 
     def directories(self) -> Iterator[str]:
         """Yield all names in the directory of sessions, unchecked."""
-        if self._sessions < 0:
-            return
-        try:
-            yield from disk.names(self._sessions)
-        except OSError as error:
-            raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
+        with disk.reporting("list", f"{self.path}/{names.SESSIONS}"):
+            if self.sessions >= 0:
+                yield from disk.names(self.sessions)
+
+    def session_names(self) -> Iterator[str]:
+        """Yield the names of the directories that hold a log, unsorted."""
+        with disk.reporting("list", f"{self.path}/{names.SESSIONS}"):
+            # Only its existence is checked: errors are reported when it is opened.
+            yield from (name for name in self.directories() if self.holds_log(name))
+
+    def trash_names(self) -> Iterator[str]:
+        """Yield the names of the directories in the trash that hold a log, unsorted."""
+        with disk.reporting("list", f"{self.path}/{names.TRASH}"):
+            for name in disk.names(self._trash) if self._trash >= 0 else ():
+                # Neither what an interrupted purge left, nor a link, which was never a session.
+                if names.is_temporary(name) or disk.is_link(self._trash, name):
+                    continue
+                if _holds_log(self._trash, name):
+                    yield name
+
+    def holds_log(self, name: str) -> bool:
+        """Return whether a log exists, readable or not."""
+        return _holds_log(self.sessions, name)
 
     def population(self) -> object:
         """Return a value that changes when a session's directory is created, deleted or moved."""
         try:
-            found = [disk.version(self._descriptor, part) for part in (names.SESSIONS, names.TRASH)]
+            found = [disk.version(self.descriptor, part) for part in (names.SESSIONS, names.TRASH)]
         except OSError:
             return object()
         return found if all(is_past(changed) for _, changed, _ in found) else object()
-
-    def stamps(self) -> Iterator[tuple[str, int]]:
-        """Yield the name of each session's directory, with a number that changes when its log grows."""
-        if self._sessions < 0:
-            return
-        try:
-            for name in disk.names(self._sessions):
-                with contextlib.suppress(
-                    OSError
-                ):  # no log, or not yet, or it cannot be looked into
-                    yield name, disk.stamp(self._sessions, f"{name}/{names.LOG}")
-        except OSError as error:
-            raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
-
-    def _clear(self, name: str) -> None:
-        """Empty a directory in which a session was being created when its name was moved to the trash."""
-        try:
-            directory = disk.open_directory(self._sessions, name)
-            try:
-                if not disk.present(directory, names.LOG):
-                    disk.remove(directory, names.LOCK)
-            finally:
-                disk.close(directory)
-        except OSError as error:
-            raise disk.explain(error, "move", self.path_of(name)) from error
-
-    def session_names(self) -> Iterator[str]:
-        """Yield the names of the directories that hold a log, unsorted."""
-        try:
-            if self._sessions < 0:
-                return
-            for name in disk.names(self._sessions):
-                # Only its existence is checked: errors are reported when it is opened.
-                if self.holds_log(name):
-                    yield name
-        except OSError as error:
-            raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
-
-    def holds_log(self, name: str) -> bool:
-        """Return whether a log exists, readable or not."""
-        return self._holds_log(self._sessions, name)
-
-    @staticmethod
-    def _holds_log(part: int, name: str) -> bool:
-        try:
-            # A dangling link counts as an unreadable session.
-            return disk.present(part, f"{name}/{names.LOG}") or disk.is_link(part, name)
-        except NotADirectoryError:
-            return False  # a file that hansard did not create
-        except OSError:
-            return True  # an unreadable session
 
     # -- staging --------------------------------------------------------------------------------
 
@@ -457,57 +400,52 @@ class StoreDirectory:
         """Create a temporary file for a new log; return its name and the open file (F-135)."""
         self.check_writable()
         # Remove files of processes that died: large imports may leave much.
-        sweep(self._descriptor)
+        sweep(self.descriptor)
         name = names.temporary(names.STAGED)
         try:
-            return name, disk.create_file(self._descriptor, name)
+            return name, disk.create_file(self.descriptor, name)
         except OSError as error:
             hint = "nothing was added to the store"
             raise disk.explain(error, "create", f"{self.path}/{name}", hint) from error
 
     def move_staged(self, name: str, directory: int) -> None:
         """Make it the log of a session. The caller holds the session's lock and has seen no log (F-136)."""
-        disk.move(self._descriptor, name, directory, names.LOG)
+        disk.move(self.descriptor, name, directory, names.LOG)
 
     def discard_staged(self, name: str) -> None:
         """Remove it."""
         with contextlib.suppress(Closed):  # then the next staging removes it
-            disk.discard(self._descriptor, name)
+            disk.discard(self.descriptor, name)
 
     # -- probe ----------------------------------------------------------------------------------
 
     def probe(self) -> int:
         """Write, sync and delete a small file; return the free space in bytes."""
-        temporary = names.temporary("probe")
-        try:
+        with disk.reporting("probe", self.path):
             if not self.read_only:
-                sweep(self._descriptor)
-                descriptor = disk.create_file(self._descriptor, temporary)
+                sweep(self.descriptor)
+                temporary = names.temporary("probe")
+                file = disk.OwnedFd(disk.create_file(self.descriptor, temporary))
                 try:
-                    disk.write_all(descriptor, b"hansard\n")
-                    disk.sync(descriptor)
+                    disk.write_all(file.descriptor, b"hansard\n")
+                    disk.sync(file.descriptor)
                 finally:
-                    # In this order: after it is closed, another process may remove it.
-                    try:
-                        disk.remove(self._descriptor, temporary)
-                    finally:
-                        disk.close(descriptor)
-            return disk.free_bytes(self._descriptor)
-        except OSError as error:
-            raise disk.explain(error, "probe", self.path) from error
+                    # Before it is closed: afterwards, another process may remove it.
+                    disk.remove(self.descriptor, temporary)
+            return disk.free_bytes(self.descriptor)
 
 
 class InternalDirectory(StoreDirectory):
     """The directory of internal logs, which are found as sessions are (F-158).
 
-    They are never in the trash, and no change marker names them.
+    They are never in the trash, and no change mark names them.
     """
 
     __slots__ = ("_store",)
 
     def __init__(self, store: StoreDirectory) -> None:
         self._store = store
-        self._named = False
+        self.named = False
         self.path = store.path
         self.read_only = store.read_only
         self.failed = set()
@@ -516,26 +454,23 @@ class InternalDirectory(StoreDirectory):
     def _part(self, name: str) -> int:
         # A log that is dropped is removed like one in the trash.
         moved = name in {names.SESSIONS, names.TRASH}
-        return self._store._part(names.INTERNAL if moved else name)  # noqa: SLF001 - of its own class
+        return self._store._part(names.INTERNAL if moved else name)  # noqa: SLF001 - the same class
 
     def path_of(self, name: str, file: str = "") -> str:
-        """Return the path of a log's directory or of a file in it, for people."""
+        """Return the path of a log's directory or of a file in it, for messages."""
         return f"{self.path}/{names.INTERNAL}/{name}" + (f"/{file}" if file else "")
 
     def open_session(
-        self, session_id: str, name: str, *, create: bool = False, buried: bool = False
+        self, session_id: str, name: str, *, create: bool = False, from_trash: bool = False
     ) -> int | None:
         """Open a log's directory; None if there is none."""
-        try:
-            if create and self._sessions < 0:
-                disk.make_directory(self._descriptor, names.INTERNAL)
-        except OSError as error:
-            raise disk.explain(error, "open", self.path_of(name)) from error
-        return super().open_session(session_id, name, create=create, buried=buried)
+        with disk.reporting("open", self.path_of(name)):
+            if create and self.sessions < 0:
+                disk.make_directory(self.descriptor, names.INTERNAL)
+        return super().open_session(session_id, name, create=create, from_trash=from_trash)
 
-    def in_trash(self, name: str) -> bool:
-        """Return False: no internal log is ever there."""
-        del name
+    def in_trash(self, name: str) -> bool:  # noqa: ARG002 - as in the base class
+        """Return False."""
         return False
 
     def _path_in_trash(self, name: str) -> str:
@@ -561,34 +496,38 @@ class InternalDirectory(StoreDirectory):
 
     def is_holder(self, name: str, lock: disk.Lock) -> bool:
         """Return whether an open lock is that of the log which has this name."""
-        try:
-            return disk.is_named(self._sessions, f"{name}/{names.HOLDER}", lock.descriptor)
-        except OSError as error:
-            raise disk.explain(error, "lock", self.path_of(name, names.HOLDER)) from error
+        with disk.reporting("lock", self.path_of(name, names.HOLDER)):
+            return disk.is_named(self.sessions, f"{name}/{names.HOLDER}", lock.descriptor)
+
+
+def _holds_log(part: int, name: str) -> bool:
+    try:
+        # A dangling link counts as an unreadable session.
+        return disk.present(part, f"{name}/{names.LOG}") or disk.is_link(part, name)
+    except NotADirectoryError:
+        return False  # a file that hansard did not create
+    except OSError:
+        return True  # an unreadable session
 
 
 def is_past(changed: int) -> bool:
     """Return whether a change, at a time in nanoseconds, is old enough for a later one to have another time.
 
-    Two changes within a tick of the file system's clock have the same time.
+    Changes within a tick of the file system's clock have the same time.
     """
     return abs(time.time_ns() - changed) >= (_TICK if changed % _SECOND else 4 * _SECOND)
 
 
-def sweep(directory: int) -> list[str]:
-    """Delete the temporary files in a directory that no process has locked; return their names."""
-    swept: list[str] = []
+def sweep(directory: int) -> None:
+    """Delete the temporary files in a directory that no process has locked."""
     try:
         found = [name for name in disk.names(directory) if names.is_temporary(name)]
     except OSError:
-        return swept  # the caller's own operation reports errors
+        return  # the caller's own operation reports errors
     for name in found:
-        try:
+        # Skip one that is in use, or was removed or renamed concurrently.
+        with contextlib.suppress(OSError):
             disk.remove_unused(directory, name)
-            swept.append(name)
-        except OSError:
-            continue  # in use, or removed or renamed concurrently
-    return swept
 
 
 def deleted(session_id: str) -> SessionDeleted:

@@ -1,10 +1,9 @@
 """Append records to a session's active segment.
 
-A record is durable when `sync` has returned, and not before: docs/format.md, F-31.
-
-Threads that append at the same time share one write and one sync (`group_commit`): the leader writes
-the records of all who wait under the lock, frees the lock, syncs, and leaves the outcome with each.
-Processes overlap their syncs, because the lock is never held during one (F-38).
+A record is durable when `sync` has returned, and not before (docs/format.md, F-31). Threads that append
+concurrently share one write and one sync (`group_commit`): the leader writes the records of all under the
+lock, releases it, syncs, and sets each outcome. The lock is never held during that sync (F-38), so that
+processes can sync at the same time.
 """
 
 import contextlib
@@ -24,36 +23,42 @@ from hansard.errors import (
     UnknownFormat,
 )
 from hansard.log import disk, format, names
-from hansard.log.append_request import AppendRequest, AppendResult, seq_conflict
 from hansard.log.disk import Lock
-from hansard.log.format import Position
+from hansard.log.format import LogEnd, Position
 from hansard.log.group_commit import GroupCommit
-from hansard.log.keys import KeyIndex
-from hansard.log.segment import Segment, create_segment, header, next_header, replace_segment
-from hansard.log.segment_reader import LogEnd, SegmentReader
+from hansard.log.segment import (
+    Segment,
+    create_segment,
+    header,
+    next_header,
+    replace_segment,
+    sealed_files,
+)
+from hansard.log.segment_reader import SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
 from hansard.log.store_directory import deleted, sweep
-from hansard.log.write_batch import PendingAppend, SyncTarget, WriteBatch
+from hansard.log.write_batch import (
+    AppendRequest,
+    AppendResult,
+    KeyIndex,
+    PendingAppend,
+    SyncTarget,
+    WriteBatch,
+    seq_conflict,
+)
 
 Durability = Literal["sync", "os"]
 
-#: How often to start again when a lock file or a whole session is taken away under our hands.
+#: Maximum attempts, when a lock file or a session is removed concurrently.
 _TRIES: Final = 5
 
-_NOT_WRITTEN: Final = "this append was not acknowledged; it works again once the cause is gone"
+_NOT_WRITTEN: Final = "this append was not acknowledged; retry when the cause is removed"
 
 
 class LogWriter:
     """Appends to one session, for all threads of this process."""
 
-    __slots__ = (
-        "_failing",
-        "_files",
-        "_group",
-        "_keys",
-        "_syncs",
-        "_wait",
-    )
+    __slots__ = ("_failing", "_files", "_group", "_keys", "_syncs", "_wait")
 
     def __init__(self, files: SessionFiles, *, durability: Durability, lock_timeout: float) -> None:
         self._files = files
@@ -63,7 +68,7 @@ class LogWriter:
         files.on_reset = self._reset
 
     def _reset(self) -> None:
-        #: Whoever leads is the only one of this process who takes the OS lock.
+        #: In this process, only the leader takes the OS lock.
         self._group: GroupCommit[list[PendingAppend]] = GroupCommit(
             self._work, where=self._files.path, held=self._files.is_held
         )
@@ -72,9 +77,9 @@ class LogWriter:
         self._failing = False
 
     def append(self, requests: Sequence[AppendRequest]) -> list[PendingAppend]:
-        """Do several appends together, each for itself: all of its events, or none.
+        """Commit several appends together; each is all or none of its events.
 
-        Returns when they are as durable as the store promises; the `outcome` of each tells how it went.
+        Returns when they are as durable as the store promises; `outcome` of each returns or raises.
         """
         self._files.check_process()
         path = self._files.path
@@ -82,15 +87,15 @@ class LogWriter:
         self._group.submit(appends)
         return appends
 
+    # -- the fast path --------------------------------------------------------------------------
+
     def append_one(
         self, kind: bytes, data: bytes, *, durable: bool = True
     ) -> tuple[int, str] | None:
-        """Append one event, if this is all that this process has to append to the session: the fast path.
+        """Append one event, if no other thread appends and nothing is unusual; return its seq and time.
 
-        Most appends are one message, without conditions, by the only thread there is at the moment. For
-        them this does what `append` does, without the queue and the batch, in two thirds of the
-        time. Returns its seq and time. None: something is unusual, and nothing was done; take the ordinary
-        way.
+        Most appends are one message without conditions. This takes two thirds of the time of `append`:
+        it needs no queue and no batch. None: nothing was done; call `append`.
         """
         if self._files.generation != disk.generation or not self._group.try_lead():
             return None
@@ -101,29 +106,28 @@ class LogWriter:
                 try:
                     lock.acquire(self._wait)
                     with self._files.mutex:
-                        done = self._write_one(lock, kind, data)
-                        touched = self._touched() if durable and self._syncs else None
+                        # Files that were released and opened again have another lock.
+                        if self._files.lock is lock:
+                            done = self._write_one(lock, kind, data)
+                        target = self._target() if durable and self._syncs else None
                 finally:
                     lock.release()
-                if done is not None and touched is not None:
-                    self._sync(touched)
+                if done is not None and target is not None:
+                    self._sync(target)
             self._group.release()
         except BaseException:
-            # Once more, in case that it was `free` that was interrupted.
+            # Once more, in case that `release` was interrupted.
             self._group.release()
             raise
         return done
 
     def _write_one(self, lock: Lock, kind: bytes, data: bytes) -> tuple[int, str] | None:
-        """Write one record, if all is as it was left; return its seq and time. Under lock and mutex."""
+        """Write one record, if nothing has changed; return its seq and time. Under lock and mutex."""
         files = self._files
-        tail = files.end
+        end = files.end
         reader = files.reader
-        if tail is None or reader is None or tail.shut or files.root.failed:
-            return None
         directory = files.directory
-        # A handle that has let go has another lock.
-        if files.lock is not lock or directory is None:
+        if end is None or reader is None or end.shut or files.root.failed or directory is None:
             return None
         try:
             # A lock on a deleted file excludes no process, and what is appended to one is lost (F-39).
@@ -131,57 +135,30 @@ class LogWriter:
             if changed != files.settled and not self._in_place(lock, changed):
                 return None
             descriptor = reader.segment.descriptor
-            if disk.size(descriptor) != tail.position.offset:
-                # Appended to by others, which costs a look at what is new; or torn, or shut by them.
-                tail = files.end = reader.log_end(tail)
-                if tail.shut or tail.size != tail.position.offset:
+            if disk.size(descriptor) != end.position.offset:
+                # Another process has appended, torn the end, or shut the log.
+                end = files.end = reader.log_end(end)
+                if end.shut or end.size != end.position.offset:
                     return None
-            mark = tail.position
-            now = format.now()
-            seq = mark.seq + 1
-            if tail.ctl:
-                line, crc = format.record(seq, now, kind, data, mark.crc, ctl=tail.ctl)
-            else:
-                line, crc = format.plain_record(seq, now, kind, data, mark.crc)
+            line, after = format.next_record(end, kind, data)
             if files.marked != files.numbers[0]:
                 files.mark()
             files.end = None
             if disk.write(descriptor, line) != len(line):
-                # A short write is a torn tail, which the ordinary way ends.
+                # A short write is a torn tail, which `append` closes.
                 return None
         except OSError as error:
             raise disk.explain(error, "write", files.path, _NOT_WRITTEN) from error
-        time = now.decode()
-        offset = mark.offset + len(line)
-        end = Position(offset, seq, crc)
-        files.end = LogEnd(end, tail.ctl, (), offset, time)
-        self._keys.advance(mark, end)
-        return seq, time
-
-    def release_files(self, *, wait: bool = True) -> None:
-        """Close the files, unless a thread is writing, or reading if this does not `wait`."""
-        self._files.check_process()
-        if not self._group.try_lead():
-            return
-        try:
-            files = self._files
-            # A thread that has the mutex already is in the middle of opening these files.
-            if (wait or not files.is_held()) and files.mutex.acquire(blocking=wait):
-                try:
-                    files.release_files()
-                finally:
-                    files.mutex.release()
-                self._keys.forget()
-            self._group.release()
-        except BaseException:
-            self._group.release()
-            raise
+        files.end = after
+        if self._keys.upto is end.position:
+            self._keys.upto = after.position
+        return after.position.seq, after.time
 
     # -- the leader's work ----------------------------------------------------------------------
 
-    def _work(self, asked: list[list[PendingAppend]]) -> None:
-        """Commit all appends; on an error leave it with each of them."""
-        appends = [append for together in asked for append in together]
+    def _work(self, submitted: list[list[PendingAppend]]) -> None:
+        """Commit all appends; set an error on each of them."""
+        appends = [append for together in submitted for append in together]
         try:
             self._commit(appends)
         except BaseException as error:
@@ -193,37 +170,33 @@ class LogWriter:
     def _commit(self, appends: list[PendingAppend]) -> None:
         try:
             if any(append.request.key is not None for append in appends):
-                self._learn_keys()
-            if self._syncs:
+                # Before the lock is taken: the first time, this reads all of the segment.
+                found = self._files.refresh(to_append=True)
+                if found is not None:
+                    self._keys.update(found[0], found[1].position)
+            if self._syncs and not self._files.root.named:
                 self._files.root.sync_names()
-            touched = self._locked(lambda again: self._write(appends, again=again), create=True)
+            target = self._locked(lambda again: self._write(appends, again=again), create=True)
         except BaseException:
             self._keys.forget()
             raise
         if not self._syncs:
-            if touched.segment is not None:
-                self._name(touched)
+            if target.segment is not None:
+                self._set_named(target)
         elif any(append.request.durable for append in appends):
-            self._sync(touched)
-
-    def _learn_keys(self) -> None:
-        """Read the keys of a log before the lock is taken: the first time, it is the whole log."""
-        found = self._files.refresh(to_append=True)
-        if found is not None:
-            reader, tail = found
-            self._keys.learn(reader, tail.position)
+            self._sync(target)
 
     def _locked(
         self,
         action: Callable[[bool], SyncTarget | None],
         *,
-        create: bool,
+        create: bool = False,
         timeout: float | None = None,
     ) -> SyncTarget:
         """Run an action with the session's lock held. The caller leads.
 
-        An action that returns None has found that these files are no longer the session's; it is
-        run once more, with fresh ones and `again` true.
+        An action returns None if these files are no longer the session's; it is run again, with fresh ones
+        and True as its argument.
         """
         files = self._files
         for attempt in range(_TRIES):
@@ -233,9 +206,9 @@ class LogWriter:
             try:
                 lock.acquire(self._wait if timeout is None else timeout)
                 with files.mutex:
-                    # Not so if the lock file was deleted, or if a reader has met the end of a deleted
-                    # session meanwhile, and let go of its files.
                     outcome = None
+                    # Otherwise the lock file was deleted, or a reader has found the session deleted and
+                    # released its files.
                     if files.lock is lock and self._settle(lock):
                         if files.marked != files.numbers[0]:
                             files.mark()
@@ -246,7 +219,20 @@ class LogWriter:
                 self._keys.forget()
             finally:
                 lock.release()
-        raise SessionNotFound(f"no session {files.session_id!r} in this store")
+        raise self._not_found()
+
+    def _exclusive(
+        self,
+        action: Callable[[bool], SyncTarget | None],
+        *,
+        create: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Lead, run an action with the session's lock held, and sync what it changed."""
+        self._files.check_process()
+        with self._group.exclusive():
+            self._files.root.sync_names()
+            self._sync(self._locked(action, create=create, timeout=timeout))
 
     def _settle(self, lock: Lock) -> bool:
         """Return whether the lock is the session's; continue in the file that has the log's name (F-39)."""
@@ -257,10 +243,10 @@ class LogWriter:
         if not lock.exists():
             return False
         if files.reader is not None and not files.in_place():
-            tail = files.end = files.reader.log_end(files.end)
-            # Sealed, or deleted: then what has happened to the file is known, and the caller deals with it.
-            if SEALED not in tail.shut and DELETED not in tail.shut:
-                self._continue(files.reader, tail)
+            end = files.end = files.reader.log_end(files.end)
+            # The callers handle a sealed or deleted log.
+            if SEALED not in end.shut and DELETED not in end.shut:
+                self._continue(files.reader, end)
         return True
 
     def _in_place(self, lock: Lock, changed: int) -> bool:
@@ -271,12 +257,12 @@ class LogWriter:
         files.settle(changed)
         return True
 
-    def _continue(self, old: SegmentReader, tail: LogEnd) -> None:
-        """Take over the file that has the log's name now, if it begins with all of the one that had it."""
+    def _continue(self, old: SegmentReader, end: LogEnd) -> None:
+        """Continue in the file that has the log's name now, if it begins with all of the old one."""
         files = self._files
         self._keys.forget()
         reader = files.reader if files.adopt() and files.in_place() else None
-        if reader is not None and reader.starts_with(old, tail.position):
+        if reader is not None and reader.starts_with(old, end.position):
             return
         files.renew()
         why = (
@@ -289,48 +275,77 @@ class LogWriter:
         hint += ". The next call uses the file that has its name by then"
         return DiskFailed("append", self._files.path, cause, hint)
 
+    def _not_found(self) -> SessionNotFound:
+        return SessionNotFound(f"no session {self._files.session_id!r} in this store")
+
+    def _reader(self) -> SegmentReader:
+        """Return the open segment; open it if necessary. Under the lock, as all that follows."""
+        files = self._files
+        if files.reader is None and not files.adopt():
+            raise self._not_found()
+        assert files.reader is not None  # `adopt` has set it
+        return files.reader
+
+    def _read_end(self) -> LogEnd:
+        """Return the end of the log; continue after a sealed segment."""
+        files = self._files
+        end = files.end = self._reader().log_end(files.end)
+        return self._go_on(end) if SEALED in end.shut else end
+
     def _write(self, appends: list[PendingAppend], *, again: bool) -> SyncTarget | None:
         """Frame and write the records of all appends."""
         files = self._files
         if files.reader is None and not files.adopt():
             return self._begin(appends)
-        tail = self._look(again=again)
+        tail = self._unless_deleted(self._reader().log_end(files.end), again=again)
         if tail is not None and SEALED in tail.shut:
-            # Whoever was at work there may have deleted the session since, and been killed halfway.
+            # The process that continued the log may have deleted the session since, and been killed.
             tail = self._unless_deleted(self._go_on(tail), again=again)
         if tail is None:
             return None
         if tail.shut or files.session_id in files.root.failed:
             raise self._shut(tail.shut)
-        batch = WriteBatch(tail.position, tail.ctl)
-        if tail.size > tail.position.offset:
-            assert files.reader is not None  # the tail is its
-            batch.end_torn_tail(files.reader.segment, tail)
+        batch = self._batch_after(tail)
         if any(append.request.key is not None for append in appends):
-            assert files.reader is not None
-            self._keys.learn(files.reader, tail.position)
+            self._keys.update(self._reader(), tail.position)
         recovered = len(batch.lines)
         now = format.now()
         for append in appends:
             self._frame(append, batch, now)
         if len(batch.lines) > recovered:
             self._put(batch)
-        # A duplicate is acknowledged too, and its first append may be another process's, not synced yet.
-        return self._touched()
+        # A duplicate is acknowledged too: another process may have appended it, and not synced it yet.
+        return self._target()
+
+    def _unless_deleted(self, end: LogEnd, *, again: bool) -> LogEnd | None:
+        """Set and return the end of the log; None if the session was deleted. The second time, raise."""
+        self._files.end = end
+        if DELETED not in end.shut:
+            return end
+        if again:
+            raise deleted(self._files.session_id)
+        return None
+
+    def _batch_after(self, end: LogEnd) -> WriteBatch:
+        """Return a batch that continues the log, after its torn tail if there is one."""
+        batch = WriteBatch(end.position, end.ctl)
+        if end.size > end.position.offset:
+            batch.end_torn_tail(self._reader().segment, end)
+        return batch
 
     def _begin(self, appends: list[PendingAppend]) -> SyncTarget:
-        """Begin the session: the first append makes the segment."""
+        """Create the segment with the first append."""
         files = self._files
-        assert files.directory is not None  # kept open until the first sync
+        assert files.directory is not None  # open until the first sync
         directory = files.directory.descriptor
         if files.root.in_trash(files.name):
-            # Deleted since this directory was made, or looked for: the name is taken (F-36).
+            # Deleted since this directory was created, or opened: the name is taken (F-36).
             raise deleted(files.session_id)
         now = format.now()
         head, start, batch = b"", Position(0, 0, 0), WriteBatch(Position(0, 0, 0), 0)
         for append in appends:
             if not batch.lines:
-                # The first one that is not refused says where the log begins, and when.
+                # The first append that is not refused decides where the log begins, and when.
                 request = append.request
                 time = request.events[0].time
                 head, start = header(
@@ -340,11 +355,11 @@ class LogWriter:
                 self._keys.begin(start)
             self._frame(append, batch, now)
         if not batch.lines:
-            # The header was not written, and another's will not be the same.
+            # The header was not written, and the next one will differ.
             self._keys.forget()
             return SyncTarget(None, None)
         self._check_first(directory)
-        # Housekeeping: no append fails for old rubbish.
+        # Housekeeping: no append fails because of old temporary files.
         with contextlib.suppress(OSError):
             sweep(directory)
         content = head + b"".join(batch.lines)
@@ -353,92 +368,21 @@ class LogWriter:
             create_segment(directory, files.path, files.session_id, content)
         )
         files.end = batch.log_end()
-        self._keys.advance(start, files.end.position)
-        return self._touched(made=True)
+        self._keys.upto = files.end.position
+        return self._target(made=True)
 
     def _check_first(self, directory: int) -> None:
-        """Raise if sealed segments are there: then this log is not new, but its last segment is missing."""
+        """Raise if there are sealed segments: then the log is not new, but its last segment is missing."""
         path = self._files.path
-        try:
-            sealed = [name for name in disk.names(directory) if names.sealed_first_seq(name)]
-        except OSError as error:
-            raise disk.explain(error, "list", path, "nothing was appended") from error
+        with disk.reporting("list", path, "nothing was appended"):
+            sealed, _ = sealed_files(directory, format.MAX_SEQ)
         if sealed:
             self._keys.forget()
-            reason = f"the file is missing, but the segment before it, {max(sealed)}, is there"
+            reason = f"the file is missing, but the segment before it, {sealed[-1][1]}, is there"
             raise Damaged(path, 0, reason, "nothing was appended: restore the file")
 
-    def begin_with(self, staged: str) -> None:
-        """Let the session, which must not exist, begin with a log that was staged and synced (F-136)."""
-        self._files.check_process()
-        with self._group.exclusive():
-            self._files.root.sync_names()
-            self._sync(self._locked(lambda again: self._take(staged, again=again), create=True))
-
-    def _take(self, staged: str, *, again: bool) -> SyncTarget | None:
-        """Give a staged log its name."""
-        files = self._files
-        if files.reader is not None or files.adopt():
-            tail = self._look(again=again)
-            if tail is None:
-                return None
-            raise SessionExists(
-                f"session {files.session_id!r} exists already, at seq {tail.position.seq}"
-            )
-        if files.root.in_trash(files.name):
-            raise deleted(files.session_id)
-        files.open_directory()
-        assert files.directory is not None  # whoever holds the lock has made it
-        try:
-            # Not linked, as `create_segment` does, for it comes from another directory; but there is none
-            # that it could replace: only who holds the lock makes one.
-            files.root.move_staged(staged, files.directory.descriptor)
-        except OSError as error:
-            hint = "nothing was added to the store"
-            raise disk.explain(error, "rename", files.path, hint) from error
-        self._keys.forget()
-        files.adopt()
-        return self._touched()
-
-    def replace(self, staged: str, expected_seq: int) -> None:
-        """Put a staged log that continues at a seq in the place of this one, which must be there (F-163)."""
-        self._files.check_process()
-        with self._group.exclusive():
-            self._files.root.sync_names()
-            take = self._locked(lambda _: self._take_over(staged, expected_seq), create=False)
-            self._sync(take)
-
-    def _take_over(self, staged: str, expected_seq: int) -> SyncTarget:
-        files = self._files
-        if files.reader is None and not files.adopt():
-            raise SessionNotFound(f"no log {files.session_id!r} in this store")
-        assert files.reader is not None  # `adopt` has set it
-        tail = files.end = files.reader.log_end(files.end)
-        if tail.position.seq != expected_seq:
-            raise seq_conflict(files.session_id, expected_seq, tail.position.seq)
-        files.open_directory()
-        assert files.directory is not None  # whoever holds the lock has opened it
-        try:
-            files.root.move_staged(staged, files.directory.descriptor)
-        except OSError as error:
-            raise disk.explain(error, "rename", files.path, "nothing was moved") from error
-        # The new file is durable, whatever became of the old one.
-        files.root.failed.discard(files.session_id)
-        files.renewed += 1
-        self._keys.forget()
-        files.adopt()
-        return self._touched(made=True)
-
-    def _touched(self, *, made: bool = False) -> SyncTarget:
-        """Return the files to sync: the handle may let go of them as soon as the lock is free."""
-        files = self._files
-        segment = None if files.reader is None else files.reader.segment
-        end = 0 if files.end is None else files.end.position.offset
-        directory = None if files.parent is None else files.directory
-        return SyncTarget(segment, directory, files.parent, end, made)
-
     def _frame(self, append: PendingAppend, batch: WriteBatch, now: bytes) -> None:
-        """Check a request's conditions and frame its records behind what is framed already."""
+        """Check a request's conditions, and add its records to the batch."""
         request = append.request
         seq = batch.seq
         if request.key is not None:
@@ -447,7 +391,7 @@ class LogWriter:
             if known is not None:
                 append.result = AppendResult(*known, time="", duplicate=True)
                 return
-        # What does not exist yet is at 0 for its callers, wherever it is going to begin.
+        # For callers, a session that does not exist is at 0, wherever it will begin.
         exists = not batch.fresh
         append.error = request.refusal(self._files.session_id, seq if exists else 0, exists=exists)
         if append.error is not None:
@@ -465,115 +409,133 @@ class LogWriter:
         return None if chain is None else chain.find_key(key)
 
     def _put(self, batch: WriteBatch) -> None:
-        """Write what was framed, and take over the new end of the log."""
+        """Write a batch, and set the new end of the log."""
         files = self._files
-        assert files.reader is not None
         assert files.end is not None
         before = files.end.position
-        # Until the write has returned, the end is unknown: after an error it is looked for anew (F-40).
+        # Until the write has returned, the end is unknown: after an error it is read again (F-40).
         files.end = None
         lines = batch.lines
         try:
             disk.write_all(
-                files.reader.segment.descriptor, lines[0] if len(lines) == 1 else b"".join(lines)
+                self._reader().segment.descriptor, lines[0] if len(lines) == 1 else b"".join(lines)
             )
         except OSError as error:
             raise disk.explain(error, "write", files.path, _NOT_WRITTEN) from error
         files.end = batch.log_end()
-        self._keys.advance(before, files.end.position)
+        if self._keys.upto is before:
+            self._keys.upto = files.end.position
 
-    def _look(self, *, again: bool) -> LogEnd | None:
-        """Look at the end of the log, the lock held; None if the session was deleted meanwhile."""
+    # -- staged logs ----------------------------------------------------------------------------
+
+    def begin_with(self, staged: str) -> None:
+        """Begin the session, which must not exist, with a log that was staged and synced (F-136)."""
+        self._exclusive(lambda again: self._take(staged, again=again), create=True)
+
+    def _take(self, staged: str, *, again: bool) -> SyncTarget | None:
         files = self._files
-        assert files.reader is not None  # callers have opened it
-        tail = files.end = files.reader.log_end(files.end)
-        return self._unless_deleted(tail, again=again)
+        if files.reader is not None or files.adopt():
+            end = self._unless_deleted(self._reader().log_end(files.end), again=again)
+            if end is None:
+                return None
+            raise SessionExists(
+                f"session {files.session_id!r} exists already, at seq {end.position.seq}"
+            )
+        if files.root.in_trash(files.name):
+            raise deleted(files.session_id)
+        self._move_staged(staged, "nothing was added to the store")
+        return self._target()
 
-    def _unless_deleted(self, tail: LogEnd, *, again: bool) -> LogEnd | None:
-        """Return the end of a log; None if it says that it was deleted: once more, and it is an error."""
-        if DELETED not in tail.shut:
-            return tail
-        if again:
-            raise deleted(self._files.session_id)
-        return None
+    def replace(self, staged: str, expected_seq: int) -> None:
+        """Replace this log, which must exist, by a staged one that continues at a seq (F-163)."""
+        self._exclusive(lambda _: self._take_over(staged, expected_seq))
+
+    def _take_over(self, staged: str, expected_seq: int) -> SyncTarget:
+        files = self._files
+        end = files.end = self._reader().log_end(files.end)
+        if end.position.seq != expected_seq:
+            raise seq_conflict(files.session_id, expected_seq, end.position.seq)
+        self._move_staged(staged, "nothing was moved")
+        # The new file is durable, even if the old one was not.
+        files.root.failed.discard(files.session_id)
+        files.renewed += 1
+        return self._target(made=True)
+
+    def _move_staged(self, staged: str, hint: str) -> None:
+        """Give a staged log the name of the log.
+
+        `create_segment` links its file; this one comes from another directory, and is renamed. It replaces
+        no other log: only the holder of the lock creates one.
+        """
+        files = self._files
+        files.open_directory()
+        assert files.directory is not None  # the holder of the lock has opened it
+        with disk.reporting("rename", files.path, hint):
+            files.root.move_staged(staged, files.directory.descriptor)
+        self._keys.forget()
+        files.adopt()
 
     # -- sealing --------------------------------------------------------------------------------
 
     def seal(self) -> bool:
-        """Seal the active segment, and begin the next; False if there is no event in it (F-86)."""
-        self._files.check_process()
-        with self._group.exclusive():
-            self._files.root.sync_names()
-            # Most of it now, while others go on: what is left to sync under the lock is little.
-            self._sync(self._locked(lambda _: self._found(), create=False))
-            sealed: list[bool] = []
-            self._sync(self._locked(lambda _: self._seal(sealed), create=False))
-            return sealed == [True]
+        """Seal the active segment, and begin the next; False if it holds no event (F-86)."""
+        # Sync most of it before the lock is taken.
+        self.sync()
+        sealed: list[bool] = []
+        self._exclusive(lambda _: self._seal(sealed))
+        return sealed == [True]
 
     def _seal(self, sealed: list[bool]) -> SyncTarget:
         files = self._files
-        if files.reader is None and not files.adopt():
-            raise SessionNotFound(f"no session {files.session_id!r} in this store")
-        assert files.reader is not None  # `adopt` has set it
-        tail = self._look(again=True)
-        assert tail is not None  # or it has raised
-        if SEALED not in tail.shut:
-            if tail.shut:
-                raise self._shut(tail.shut)
-            if tail.position.seq == files.reader.segment.start.seq:
-                return self._touched()
-            batch = WriteBatch(tail.position, tail.ctl)
-            if tail.size > tail.position.offset:
-                batch.end_torn_tail(files.reader.segment, tail)
-            batch.note("sealed", {"shut": [SEALED]})
-            batch.shut = (SEALED,)
-            time = tail.time
-            self._put(batch)
-            assert files.end is not None  # `_put` has set it
-            tail = msgspec.structs.replace(files.end, time=time)
-        self._go_on(tail)
+        reader = self._reader()
+        end = self._unless_deleted(reader.log_end(files.end), again=True)
+        assert end is not None  # or it has raised
+        if SEALED not in end.shut:
+            if end.shut:
+                raise self._shut(end.shut)
+            if end.position.seq == reader.segment.start.seq:
+                return self._target()
+            time = end.time
+            self._put_note(end, "sealed", (SEALED,))
+            assert files.end is not None  # `_put_note` has set it
+            end = msgspec.structs.replace(files.end, time=time)
+        self._go_on(end)
         sealed.append(True)
-        return self._touched()
+        return self._target()
 
-    def _go_on(self, tail: LogEnd) -> LogEnd:
-        """Go on behind a sealed segment: in the next one, which is made if nobody has. Under the lock."""
+    def _go_on(self, end: LogEnd) -> LogEnd:
+        """Continue after a sealed segment: in the next one, which is created if necessary."""
         files = self._files
         files.open_directory()
-        before = files.reader
-        assert before is not None
         self._keys.forget()
         if not files.adopt():
-            raise SessionNotFound(f"no session {files.session_id!r} in this store")
-        assert files.reader is not None  # `adopt` has set it
-        found = files.end = files.reader.log_end(files.end)
-        if SEALED in found.shut:
-            found = self._begin_next(found, tail.time)
-        return found
+            raise self._not_found()
+        found = files.end = self._reader().log_end(files.end)
+        return self._begin_next(found, end.time) if SEALED in found.shut else found
 
-    def _begin_next(self, tail: LogEnd, time: str) -> LogEnd:
-        """Make the segment that follows a sealed one."""
+    def _begin_next(self, end: LogEnd, time: str) -> LogEnd:
+        """Create the segment that follows a sealed one."""
         files = self._files
-        reader = files.reader
-        assert reader is not None
+        reader = self._reader()
         assert files.directory is not None
         segment = reader.segment
         try:
-            # Before anything refers to its end: a crash may have come before its own sync.
+            # Before another file refers to its end: a crash may have come before its own sync.
             disk.sync(segment.descriptor)
         except OSError as error:
             raise self._fail(error) from error
         previous = format.Previous(
-            tail.position.seq, tail.position.crc, time or last_time(reader, tail.position)
+            end.position.seq, end.position.crc, time or reader.last_time(end.position)
         )
         first = segment.first_record
         if segment.previous is None:
-            line = reader.first(tail.position)
-            # Without its data: what is to be forgotten some day must not live on in headers.
+            line = reader.first(end.position)
+            # Without its data: what is erased one day must not remain in headers.
             first = msgspec.json.encode({"seq": line.seq, "time": line.time, "kind": line.kind})
         content = next_header(segment, previous, first)
         name = names.unpacked(segment.start.seq + 1)
         made = replace_segment(files.directory.descriptor, segment, name, content)
-        # Unknown first: who is interrupted in between must not take the old end for that of the new file.
+        # First unknown: an interrupted thread must not take the old end for that of the new file.
         files.end = None
         files.reader = SegmentReader(made)
         files.end = LogEnd(made.start, 0, (), made.start.offset, previous.time)
@@ -582,9 +544,32 @@ class LogWriter:
 
     # -- sync -----------------------------------------------------------------------------------
 
-    def _sync(self, touched: SyncTarget) -> None:
+    def sync(self) -> None:
+        """Make everything durable that is in the log now, including appends of other processes."""
+        self._exclusive(lambda _: self._unsynced())
+
+    def _unsynced(self) -> SyncTarget:
+        """Return what there is to sync: nothing, if the log still ends where our last sync began.
+
+        So a fork of a session that this process writes does not sync its parent again.
+        """
+        segment = self._reader().segment
+        target = self._target()
+        if target.directory is None and segment.durable == segment.size():
+            return SyncTarget(None, None)
+        return target
+
+    def _target(self, *, made: bool = False) -> SyncTarget:
+        """Return the files to sync: `files` may be released as soon as the lock is free."""
+        files = self._files
+        segment = None if files.reader is None else files.reader.segment
+        end = 0 if files.end is None else files.end.position.offset
+        directory = None if files.parent is None else files.directory
+        return SyncTarget(segment, directory, files.parent, end, made)
+
+    def _sync(self, target: SyncTarget) -> None:
         """Make all that was written durable. The lock is not held (F-38)."""
-        segment, directory, parent, end, made = touched
+        segment, directory, parent, end, made = target
         if segment is None:
             return
         try:
@@ -597,15 +582,20 @@ class LogWriter:
         except OSError as error:
             raise self._fail(error) from error
         self._check_kept(segment)
-        self._name(touched)
+        self._set_named(target)
         segment.durable = end
 
     def _check_kept(self, segment: Segment) -> None:
         """Raise if what was synced has been removed since it was written: no reader would find it."""
         files = self._files
         with files.mutex:
+            directory = files.directory
             try:
-                if files.changed() == files.settled or disk.links(segment.descriptor):
+                if directory is not None:
+                    changed = disk.status_of(directory.descriptor).st_ctime_ns
+                    if changed == files.settled:
+                        return
+                if disk.links(segment.descriptor):
                     return
             except OSError as error:
                 raise disk.explain(error, "sync", files.path, _NOT_WRITTEN) from error
@@ -617,29 +607,29 @@ class LogWriter:
         self._keys.forget()
         raise self._stale("the log was removed before this append was durable; it may be lost")
 
-    def _name(self, touched: SyncTarget) -> None:
-        """Note that the session's directory need not be synced again, or not at all."""
+    def _set_named(self, target: SyncTarget) -> None:
+        """Record that the session's directory need not be synced again."""
         files = self._files
-        if touched.directory is not None:
+        if target.directory is not None:
             with files.mutex:
-                if files.directory is touched.directory:
+                if files.directory is target.directory:
                     files.parent = None
 
     def _fail(self, error: OSError) -> SyncFailed:
-        """Shut the session for every process: no later sync can be believed (F-35)."""
+        """Shut the session for every process: no later sync can be trusted (F-35)."""
         files = self._files
         files.root.failed.add(files.session_id)
         with files.mutex:
-            # What was written may be gone, even from the cache: the note must follow what is there.
+            # Written bytes may be lost, even from the cache: the note must follow what is there.
             files.end = None
-        # Behind a sealed segment the note needs a new one, and that a sync: if it fails too, it has no note.
+        # After a sealed segment, the note needs a new segment, and that a sync, which may fail too.
         if not self._failing:
             self._failing = True
             try:
-                # If the disk takes nothing at all, this process remembers, and others meet the same disk.
+                # If the disk accepts nothing, this process remembers it, and others meet the same disk.
                 with contextlib.suppress(HansardError, OSError):
                     self._add_note("failed", adds=FAILED)
-                    # From here on the log says it, and will say when it is over, whoever verifies it.
+                    # From now on the log says it, until a process has verified it.
                     files.root.failed.discard(files.session_id)
             finally:
                 self._failing = False
@@ -647,8 +637,8 @@ class LogWriter:
             "sync",
             files.path,
             error,
-            "the last appends may be lost, so nobody can append to this session until "
-            "`session.verify()` has found it whole",
+            "the last appends may be lost, so no process can append to this session until "
+            "`session.verify()` passes",
         )
 
     def _shut(self, reasons: tuple[str, ...]) -> HansardError:
@@ -669,30 +659,6 @@ class LogWriter:
 
     # -- notes ----------------------------------------------------------------------------------
 
-    def sync(self) -> None:
-        """Make everything durable that is in the log now, whoever wrote it."""
-        self._files.check_process()
-        with self._group.exclusive():
-            self._files.root.sync_names()
-            self._sync(self._locked(lambda _: self._unsynced(), create=False))
-
-    def _unsynced(self) -> SyncTarget:
-        """Return what there is to sync: nothing, if the log still ends where our last sync began.
-
-        So a fork of a session that this process writes does not sync its parent once more.
-        """
-        found = self._found()
-        segment = found.segment
-        if segment and found.directory is None and segment.durable == segment.size():
-            return SyncTarget(None, None)
-        return found
-
-    def _found(self) -> SyncTarget:
-        files = self._files
-        if files.reader is None and not files.adopt():
-            raise SessionNotFound(f"no session {files.session_id!r} in this store")
-        return self._touched()
-
     def note(
         self,
         word: str,
@@ -703,81 +669,64 @@ class LogWriter:
         timeout: float | None = None,
     ) -> None:
         """Append a note that shuts the log for a reason, or opens it again (F-34); sync it."""
-        self._files.check_process()
-        with self._group.exclusive():
-            self._files.root.sync_names()
-            touched = self._add_note(
-                word, adds=adds, removes=removes, expected_seq=expected_seq, timeout=timeout
-            )
-            self._sync(touched)
-
-    def while_shut(self, reason: str, do: Callable[[], object]) -> None:
-        """Do something with the lock held, if the log is still shut for a reason."""
-        self._files.check_process()
-        with self._group.exclusive():
-            self._locked(lambda _: self._do_if_shut(reason, do), create=False)
-
-    def _do_if_shut(self, reason: str, do: Callable[[], object]) -> SyncTarget:
-        files = self._files
-        if files.reader is not None or files.adopt():
-            assert files.reader is not None  # `adopt` has set it
-            files.end = files.reader.log_end(files.end)
-            if SEALED in files.end.shut:
-                files.end = self._go_on(files.end)
-            if reason in files.end.shut:
-                do()
-        return self._touched()
-
-    def _add_note(
-        self,
-        word: str,
-        *,
-        adds: str = "",
-        removes: str = "",
-        expected_seq: int | None = None,
-        timeout: float | None = None,
-    ) -> SyncTarget:
-        return self._locked(
-            lambda _: self._write_note(word, adds, removes, expected_seq),
-            create=False,
-            timeout=timeout,
+        self._exclusive(
+            lambda _: self._write_note(word, adds, removes, expected_seq), timeout=timeout
         )
+
+    def _add_note(self, word: str, *, adds: str) -> None:
+        self._locked(lambda _: self._write_note(word, adds, "", None))
 
     def _write_note(
         self, word: str, adds: str, removes: str, expected_seq: int | None
     ) -> SyncTarget:
         files = self._files
-        if files.reader is None and not files.adopt():
-            raise SessionNotFound(f"no session {files.session_id!r} in this store")
-        assert files.reader is not None  # `adopt` has set it
+        self._reader()
         if removes and not files.in_place():
-            # Deleted through files that this handle still has open, and perhaps purged.
+            # Deleted through files that are still open here, and perhaps purged.
             if files.root.in_trash(files.name):
                 raise deleted(files.session_id)
-            raise SessionNotFound(f"no session {files.session_id!r} in this store")
-        tail = files.end = files.reader.log_end(files.end)
-        if SEALED in tail.shut:
-            tail = self._go_on(tail)
-        if expected_seq is not None and expected_seq != tail.position.seq:
-            raise seq_conflict(files.session_id, expected_seq, tail.position.seq)
-        if (adds and adds in tail.shut) or (removes and removes not in tail.shut):
-            return self._touched()
-        batch = WriteBatch(tail.position, tail.ctl)
-        if tail.size > tail.position.offset:
-            assert files.reader is not None  # the tail is its
-            batch.end_torn_tail(files.reader.segment, tail)
-        shut = [reason for reason in tail.shut if reason != removes] + ([adds] if adds else [])
-        batch.note(word, {"shut": shut})
-        batch.shut = tuple(shut)
+            raise self._not_found()
+        end = self._read_end()
+        if expected_seq is not None and expected_seq != end.position.seq:
+            raise seq_conflict(files.session_id, expected_seq, end.position.seq)
+        if (adds and adds in end.shut) or (removes and removes not in end.shut):
+            return self._target()
+        kept = tuple(reason for reason in end.shut if reason != removes)
+        self._put_note(end, word, kept + ((adds,) if adds else ()))
+        return self._target()
+
+    def _put_note(self, end: LogEnd, word: str, shut: tuple[str, ...]) -> None:
+        batch = self._batch_after(end)
+        batch.note(word, {"shut": list(shut)})
+        batch.shut = shut
         self._put(batch)
-        return self._touched()
 
+    def while_shut(self, reason: str, action: Callable[[], object]) -> None:
+        """Run an action with the lock held, if the log is still shut for a reason."""
 
-def last_time(reader: SegmentReader, end: Position) -> str:
-    """Return the time of the last event of a segment that ends in a note."""
-    for piece in reader.backwards(end):
-        lines = piece.lines(format.decode_lines)
-        if lines:
-            return lines[-1].time
-    previous = reader.segment.previous
-    return reader.segment.time if previous is None else previous.time
+        def run(_: bool) -> SyncTarget:  # noqa: FBT001 - as `_locked` calls it
+            files = self._files
+            if (files.reader is not None or files.adopt()) and reason in self._read_end().shut:
+                action()
+            return SyncTarget(None, None)
+
+        self._exclusive(run)
+
+    def release_files(self, *, wait: bool = True) -> None:
+        """Close the files, unless a thread is writing, or reading if this does not `wait`."""
+        self._files.check_process()
+        if not self._group.try_lead():
+            return
+        try:
+            files = self._files
+            # A thread that has the mutex already is opening these files.
+            if (wait or not files.is_held()) and files.mutex.acquire(blocking=wait):
+                try:
+                    files.release_files()
+                finally:
+                    files.mutex.release()
+                self._keys.forget()
+            self._group.release()
+        except BaseException:
+            self._group.release()
+            raise

@@ -21,7 +21,7 @@ PATIENCE = 60.0
 # Besides the disk: where a thread may wait for another one, or for another process.
 WAITING: tuple[tuple[type, str], ...] = (
     (GroupCommit, "try_lead"),
-    (GroupCommit, "_come"),
+    (GroupCommit, "_join"),
     (SessionFiles, "refresh"),
     (Lock, "acquire"),
 )

@@ -108,7 +108,7 @@ def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> b
 
 def reader_of(sealed: SealedSegment) -> SegmentReader:
     """Return a reader that knows where frames begin."""
-    return SegmentReader(sealed, sealed.marks())
+    return SegmentReader(sealed, sealed.positions())
 
 
 def read(sealed: SealedSegment) -> list[Line]:

@@ -75,7 +75,7 @@ def test_the_version_is_asked_before_the_checksum(tmp_path: Path, directory: int
     ("data", "reason"),
     [
         (b"", "empty file"),
-        (b"{", "no whole header"),
+        (b"{", "no complete header"),
         (b"{}\n", "not a header"),
         (HandwrittenLog().message({}).data[len(HandwrittenLog().data) :], "not a header"),
         (HandwrittenLog().note("verified", {}).data[len(HandwrittenLog().data) :], "not a header"),

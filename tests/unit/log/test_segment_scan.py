@@ -4,13 +4,15 @@ The logs here are written by hand with valid checksums, so only the rules of F-1
 find what is wrong with them.
 """
 
+import os
 from pathlib import Path
 
 import pytest
 
 import hansard
 from hansard.log import format, segment_scan
-from hansard.log.format import Position
+from hansard.log.format import Line, Position
+from hansard.log.segment import Segment
 from tests.format.handwritten_log import HandwrittenLog
 
 ID = "s"
@@ -91,19 +93,19 @@ WRONG = {
     ),
     "a recovery that begins too early": (
         recovered(abandoned(), offset=-1, length=1).message({}),
-        "which is not so",
+        "which is wrong",
     ),
     "a recovery that begins too late": (
         recovered(abandoned(), offset=1, length=-1).message({}),
-        "which is not so",
+        "which is wrong",
     ),
     "a recovery that ends elsewhere": (
         recovered(abandoned(), length=5).message({}),
-        "which is not so",
+        "which is wrong",
     ),
     "a recovery of nothing": (
         begun().note("recovered", {"offset": 0, "bytes": 9}).message({}),
-        "which is not so",
+        "which is wrong",
     ),
     "a recovery that does not say of what": (
         abandoned().note("recovered", {"offset": "here", "bytes": 1}),
@@ -111,7 +113,7 @@ WRONG = {
     ),
     "a note with another seq": (
         begun().line('{"log":"verified","seq":7,"time":"2026","data":{}').message({}),
-        "the note says seq 7, but 1 stands before it",
+        "the note says seq 7, but the seq before it is 1",
     ),
     "a line that is no record": (begun().line('{"seq":2').message({}), "not a record"),
     "a line of another shape": (begun().line("[1,2").message({}), "not a record"),
@@ -158,17 +160,12 @@ def test_one_damaged_line_spoils_no_other() -> None:
         assert found[1:] in ([expected[1], expected[1] + len(bad)], [expected[1] + len(bad)])
 
 
-def test_only_whole_appends_are_committed() -> None:
-    """F-27: of an unfinished batch nothing is there; what was recovered is passed over."""
+def test_only_complete_appends_are_kept(tmp_path: Path) -> None:
+    """F-27: of an unfinished batch nothing is kept, nor of what was recovered."""
     log = recovered(unfinished()).message({"n": "a"}, ',"more":1').message({"n": "b"})
-    start = len(HandwrittenLog().data)
-    whole = Position(start, 0, format.crc32(log.data[:start]))
-    kept = [
-        item.raw
-        for item in segment_scan._settled(
-            whole, segment_scan._walk(whole, segment_scan._split(log.data[start:])), final=True
-        )
-        if isinstance(item, segment_scan.ScannedLine) and item.record is not None
-    ]
-    assert [b'"n":1}' in kept[0], b'"n":"a"' in kept[1], b'"n":"b"' in kept[2]] == [True] * 3
-    assert len(kept) == 3
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(log.data)
+    kept = list(segment_scan.salvage(Segment(os.open(path, os.O_RDONLY), str(path), None)))
+    found = [(line.seq, line.more) for line in kept if isinstance(line, Line)]
+    assert found == [(1, 0), (2, 1), (3, 0)]
+    assert len(kept) == len(found)

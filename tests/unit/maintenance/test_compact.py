@@ -189,7 +189,7 @@ def test_whatever_fails_in_one_session_stops_no_other(
     real = SealedWriter.finish
 
     def finish(sealer: SealedWriter) -> SegmentIndex:
-        if sealer._session_id == "b":
+        if sealer.session_id == "b":
             raise error
         return real(sealer)
 

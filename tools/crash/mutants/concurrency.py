@@ -24,10 +24,10 @@ CONCURRENCY = (
     Mutant(
         "the lock is held during a sync",
         "log/writer.py",
-        "                        touched = self._touched() if durable and self._syncs else None\n",
-        "                        touched = self._touched() if durable and self._syncs else None\n"
-        "                        if touched is not None:\n"
-        "                            self._sync(touched)\n",
+        "                        target = self._target() if durable and self._syncs else None\n",
+        "                        target = self._target() if durable and self._syncs else None\n"
+        "                        if target is not None:\n"
+        "                            self._sync(target)\n",
         ("tests/faults/test_group_commit.py", "-k", "share_one_write or interrupted_lone"),
     ),
     Mutant(
@@ -47,8 +47,8 @@ CONCURRENCY = (
     Mutant(
         "what others appended is not looked at",
         "log/writer.py",
-        "            if disk.size(descriptor) != tail.position.offset:\n",
-        "            if disk.size(descriptor) < tail.position.offset:\n",
+        "            if disk.size(descriptor) != end.position.offset:\n",
+        "            if disk.size(descriptor) < end.position.offset:\n",
         (f"{_AT_ONCE}::test_a_writer_that_opened_earlier_overwrites_nothing",),
     ),
     Mutant(
@@ -76,8 +76,8 @@ CONCURRENCY = (
     Mutant(
         "a deleted session is written to",
         "log/writer.py",
-        "        if DELETED not in tail.shut:\n            return tail\n",
-        "        if True:\n            return tail\n",
+        "        if DELETED not in end.shut:\n            return end\n",
+        "        if True:\n            return end\n",
         (_DELETION,),
     ),
     Mutant(

@@ -18,8 +18,8 @@ DURABILITY = (
     Mutant(
         "a lone append is acknowledged before it is synced",
         "log/writer.py",
-        "                if done is not None and touched is not None:\n",
-        "                if done is None and touched is not None:\n",
+        "                if done is not None and target is not None:\n",
+        "                if done is None and target is not None:\n",
         (f"{_ORDER}::test_sync_appends_are_written_and_synced_before_they_return",),
     ),
     Mutant(
@@ -47,8 +47,8 @@ DURABILITY = (
     Mutant(
         "the names of a new store are not synced",
         "log/store_directory.py",
-        "            disk.sync_directory(self._descriptor)\n"
-        "            disk.sync_above(self._descriptor)\n",
+        "            disk.sync_directory(self.descriptor)\n"
+        "            disk.sync_above(self.descriptor)\n",
         "            pass\n",
         (f"{_POWER_CUT}[second try]",),
     ),
@@ -101,10 +101,11 @@ DURABILITY = (
     Mutant(
         "a torn tail is cut off",
         "log/writer.py",
-        "            batch.end_torn_tail(files.reader.segment, tail)\n"
+        "        batch = self._batch_after(tail)\n"
         "        if any(append.request.key is not None for append in appends):\n",
-        "            import os\n\n"
-        "            os.ftruncate(files.reader.segment.descriptor, tail.position.offset)\n"
+        "        import os\n\n"
+        "        batch = WriteBatch(tail.position, tail.ctl)\n"
+        "        os.ftruncate(self._reader().segment.descriptor, tail.position.offset)\n"
         "        if any(append.request.key is not None for append in appends):\n",
         ("tests/faults/test_torn_tails.py::test_nul_bytes_at_the_end_are_a_torn_tail",),
     ),
@@ -153,7 +154,7 @@ DURABILITY = (
     Mutant(
         "a compressed segment gets its name before it is synced",
         "log/sealed_writer.py",
-        "        disk.sync(self._descriptor)\n        return index\n",
+        "        disk.sync(self.descriptor)\n        return index\n",
         "        return index\n",
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
@@ -167,7 +168,7 @@ DURABILITY = (
     Mutant(
         "a deletion is not synced",
         "log/store_directory.py",
-        "            disk.sync_directory(self._trash)\n            disk.sync_directory(self._sessions)\n",
+        "            disk.sync_directory(self._trash)\n            disk.sync_directory(self.sessions)\n",
         "            pass\n",
         (f"{_ORDER}::test_deleting_and_restoring_are_durable",),
     ),

@@ -24,16 +24,16 @@ MEANING = (
     Mutant(
         "a last line that is damaged passes for a torn tail",
         "log/segment_reader.py",
-        "        if crc is None:\n            raise segment_scan.first_damage(segment, start, whole)\n"
-        "        mark = Position(start.offset + cut, line.seq, crc)\n",
+        "        if crc is None:\n            raise segment_scan.first_damage(segment, start, complete)\n"
+        "        position = Position(start.offset + cut, line.seq, crc)\n",
         "        if crc is None:\n            return LogEnd(start, 0, (), size, '')\n"
-        "        mark = Position(start.offset + cut, line.seq, crc)\n",
+        "        position = Position(start.offset + cut, line.seq, crc)\n",
         (f"{_DAMAGE}::test_no_line_can_be_moved_doubled_or_lost",),
     ),
     Mutant(
         "seqs need not follow one another",
         "log/segment_reader.py",
-        '        if line.seq != start.seq + whole.count(b"\\n"):\n',
+        '        if line.seq != start.seq + complete.count(b"\\n"):\n',
         "        if line.seq < 0:\n",
         ("tests/faults/test_writers_at_once.py",
          "tests/faults/test_torn_tails.py::test_a_torn_first_record_leaves_an_empty_session",
@@ -55,7 +55,7 @@ MEANING = (
     ),
     Mutant(
         "the expected seq is ignored",
-        "log/append_request.py",
+        "log/write_batch.py",
         "        if self.expected_seq is not None and self.expected_seq != seq:\n",
         "        if self.expected_seq is not None and seq < 0:\n",
         (f"{_AT_ONCE}::test_of_two_processes_that_expect_the_same_seq_exactly_one_appends",),
@@ -84,8 +84,8 @@ MEANING = (
     Mutant(
         "the log of another session is read",
         "log/segment.py",
-        "        if session_id is not None and self._header.session != session_id:\n",
-        "        if session_id is not None and self._header.session == '':\n",
+        "        if session_id is not None and self.session_id != session_id:\n",
+        "        if session_id is not None and self.session_id == '':\n",
         (f"{_DAMAGE}::test_the_log_of_another_session_is_refused",),
     ),
 )  # fmt: skip

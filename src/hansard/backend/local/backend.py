@@ -30,7 +30,7 @@ from hansard.errors import (
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.log import descriptors, disk, names
+from hansard.log import disk, names
 from hansard.log.disk import Lock
 from hansard.log.segment import open_segment
 from hansard.log.store_directory import InternalDirectory, StoreDirectory
@@ -66,7 +66,7 @@ class LocalBackend(Backend):
     """A directory of sessions."""
 
     durability: Durability
-    descriptors = descriptors.STORE
+    descriptors = disk.STORE_FILES
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class LocalBackend(Backend):
         #: Those that may have files open, which are kept without another reference.
         self._recent: set[LocalLog] = set()
         self._latest: LocalLog | None = None
-        descriptors.use(self)
+        disk.hold_files(self)
 
     def log(self, session_id: str, *, from_trash: bool = False) -> Log:
         names.check_id(session_id)
@@ -106,7 +106,7 @@ class LocalBackend(Backend):
             found = logs.get(session_id)
             if found is None:
                 name = self._name_of(session_id)
-                found = LocalLog(self, self._root, session_id, name, buried=from_trash)
+                found = LocalLog(self, self._root, session_id, name, from_trash=from_trash)
                 logs[session_id] = found
             return found
 
@@ -124,7 +124,7 @@ class LocalBackend(Backend):
         """Raise if the store was closed: what cannot be read must not look empty."""
         if self._closed:
             raise Closed(f"{self.where}: the store was closed; open it again")
-        descriptors.use(self)
+        disk.hold_files(self)
 
     def used(self, log: LocalLog) -> None:
         """Note that a log is about to use its files, and close those of one unused for longest."""
@@ -136,8 +136,8 @@ class LocalBackend(Backend):
         with self._mutex.lock:
             self._latest = log
             self._recent.add(log)
-        descriptors.use(self)
-        descriptors.use(log)
+        disk.hold_files(self)
+        disk.hold_files(log)
 
     def unused(self, log: LocalLog) -> None:
         """Note that a log has closed its files."""
@@ -364,7 +364,7 @@ class LocalBackend(Backend):
 def _id_in(root: StoreDirectory, name: str) -> str | None:
     """Return the id in the header of a log; None if it cannot be read."""
     try:
-        directory = root.open_session(name, name, buried=True)
+        directory = root.open_session(name, name, from_trash=True)
         if directory is None:
             return None
         opened = disk.OwnedFd(directory)

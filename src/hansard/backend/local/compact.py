@@ -308,7 +308,7 @@ class Compaction:
                 else:
                     self._fill(sealer, group)
                 sealer.finish()
-                self._read_back(temporary, start, sealer.mark)
+                self._read_back(temporary, start, sealer.position)
                 if self._filter.has_moved() and not last_try:
                     disk.discard(self._directory, temporary)
                     return False
@@ -355,7 +355,7 @@ class Compaction:
             for piece in reader.forwards(begin, stop):
                 sealer.copy(piece)
                 self._tell(self._done + piece.end.offset)
-        sealer.chain_ends_at(reader.log_end().ctl)
+        sealer.ctl = reader.log_end().ctl
         self._done += source.raw
 
     def _tell(self, done: int) -> None:
@@ -376,7 +376,7 @@ class Compaction:
                     self._tell(self._done)
             self._done += source.raw
             self._tell(self._done)
-        sealer.keep_parts(list(kept))
+        sealer.parts = list(kept)
 
     def _blank(self, line: Line, data: bytes, kept: dict[str, None]) -> bytes | None:
         """Return what is to stand in the place of an event's data; None if they stay."""

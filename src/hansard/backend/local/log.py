@@ -31,9 +31,9 @@ from hansard.event.kinds import is_content
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
-from hansard.log.descriptors import SESSION
+from hansard.log.format import LogEnd
 from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
-from hansard.log.segment_reader import LogEnd, SegmentReader
+from hansard.log.segment_reader import SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SessionFiles
 from hansard.log.store_directory import StoreDirectory
 from hansard.log.write_batch import PendingAppend
@@ -56,7 +56,7 @@ MAX_FINDINGS: Final = 1_000
 class LocalLog(InternalLog):
     """One session's files, shared by all who use the session in this process."""
 
-    descriptors = SESSION
+    descriptors = disk.SESSION_FILES
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class LocalLog(InternalLog):
         session_id: str,
         name: str,
         *,
-        buried: bool = False,
+        from_trash: bool = False,
     ) -> None:
         self.session_id = session_id
         self._backend = backend
-        self._files = SessionFiles(root, session_id, name, buried=buried)
+        self._files = SessionFiles(root, session_id, name, from_trash=from_trash)
         self._writer = LogWriter(
             self._files, durability=backend.durability, lock_timeout=backend.lock_timeout
         )
@@ -358,7 +358,7 @@ class LocalLog(InternalLog):
             # What the disk holds, not what the cache remembers: after a failed sync they differ, and
             # what was believed of the end may not be so.
             self._forget_cached(reader)
-            tail = self._files.look_anew(reader)
+            tail = self._files.read_end_again(reader)
             for piece in reader.forwards(reader.segment.start, tail.position):
                 segment_scan.committed(reader.segment, piece.start, piece.data, piece.end)
             # Files opened again: frames that are in memory tell nothing of the disk.
@@ -524,7 +524,7 @@ class LocalLog(InternalLog):
             # The note decides, so this call has deleted it, even if another process moves it first.
             with suppress(LockTimeout, SessionDeleted):
                 # It may be restored and appended to by now: then it stays where it is.
-                self._writer.while_shut(DELETED, lambda: root.to_trash(name))
+                self._writer.while_shut(DELETED, lambda: root.move_to_trash(name))
                 root.sync_move(name)
         finally:
             # Also after an error: the directory may have been moved with these files open.
@@ -536,7 +536,7 @@ class LocalLog(InternalLog):
         root = files.root
         if root.in_trash(files.name):
             with self.marked():
-                found = root.from_trash(files.name)
+                found = root.move_from_trash(files.name)
             root.sync_move(files.name)
         else:
             found = self._is_deleted()
@@ -553,7 +553,7 @@ class LocalLog(InternalLog):
         moved: list[bool] = []
         try:
             # Only what is still deleted: somebody may be restoring it.
-            self._writer.while_shut(DELETED, lambda: moved.append(root.to_trash(name)))
+            self._writer.while_shut(DELETED, lambda: moved.append(root.move_to_trash(name)))
             root.sync_move(name)
         except SessionDeleted:
             return True  # another was faster

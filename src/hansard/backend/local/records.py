@@ -17,11 +17,10 @@ from hansard.event import kinds
 from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.format import Line
+from hansard.log.format import Line, LogEnd
 from hansard.log.sealed_chain import SealedChain
-from hansard.log.segment_reader import LogEnd, SegmentRange, SegmentReader
+from hansard.log.segment_reader import SegmentRange, SegmentReader
 from hansard.log.session_files import FAILED, SessionFiles
-from hansard.log.writer import last_time
 
 Answer = TypeVar("Answer")
 
@@ -266,7 +265,7 @@ class LocalReader(LogReader):
         """Return the time of the last event, if the log ends in a note."""
         reader = self._reader()
         if reader is not None and self._tail is end:
-            return last_time(reader, end.position)
+            return reader.last_time(end.position)
         for chunk in self.read_back():
             return chunk.events()[-1].stamp
         return self._time

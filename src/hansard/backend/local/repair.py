@@ -32,7 +32,6 @@ from hansard.log.segment_scan import Remains
 from hansard.log.session_files import DELETED, SEALED
 from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.write_batch import SegmentWriter
-from hansard.log.writer import last_time
 
 #: Attempts to take the session's lock while its file is replaced.
 _TRIES: Final = 5
@@ -247,7 +246,7 @@ class _Repair:
     def _check(self, found: _File, segment: Segment) -> None:
         reader = SegmentReader(segment)
         if isinstance(segment, SealedSegment):
-            reader = SegmentReader(segment, segment.marks())
+            reader = SegmentReader(segment, segment.positions())
             compare(segment, stream_of)
             if self._begin is not None and found.begins != (self._begin == found.first):
                 raise segment.damaged(0, "the index is wrong: `begins` is not what the log says")
@@ -261,7 +260,7 @@ class _Repair:
         if found.name != names.LOG and SEALED not in end.shut:
             raise segment.damaged(end.position.offset, "the file ends here: it has been cut")
         found.reader, found.end, found.shut = reader, end.position, end.shut
-        found.last, found.time = end.position.seq, end.time or last_time(reader, end.position)
+        found.last, found.time = end.position.seq, end.time or reader.last_time(end.position)
 
     def _salvage(self, found: _File, path: str, error: Damaged) -> None:
         """Collect what is left of a damaged segment."""
@@ -278,8 +277,8 @@ class _Repair:
                 if lost.length > len(b"\0\n")  # a frame that is lost is among the others
             ]
             found.findings = [*unpacked.findings, *inner]
-            if unpacked.inventory is not None:
-                found.last = unpacked.inventory.last
+            if unpacked.segment_index is not None:
+                found.last = unpacked.segment_index.last
         else:
             remains = Remains(Raw(disk.duplicate(descriptor), path), before)
             found.findings, found.last = remains.findings, remains.sealed_at

@@ -31,8 +31,8 @@ from hansard.backend.postgres.schema import hash_number, session_number
 from hansard.errors import BackendUnavailable, SessionDeleted
 from hansard.event.event import Event
 from hansard.log import disk, format
-from hansard.log.append_request import Entry
 from hansard.log.group_commit import GroupCommit
+from hansard.log.write_batch import Entry
 
 #: Maximum events and bytes that share one statement.
 _MAX_EVENTS: Final = 1000

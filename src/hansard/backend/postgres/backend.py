@@ -36,7 +36,7 @@ from hansard.backend.postgres.url import StoreUrl
 from hansard.backend.status import DatabaseServer, StoreStatus
 from hansard.errors import Closed, HansardError, LockTimeout, ReadOnly, SessionNotFound
 from hansard.log import disk, names
-from hansard.log.append_request import seq_conflict
+from hansard.log.write_batch import seq_conflict
 
 #: Maximum sessions per statement.
 _PAGE: Final = 5000

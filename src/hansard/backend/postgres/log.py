@@ -28,7 +28,7 @@ from hansard.backend.postgres.schema import session_number
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
-from hansard.log.append_request import seq_conflict
+from hansard.log.write_batch import seq_conflict
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
