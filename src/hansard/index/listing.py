@@ -1,7 +1,7 @@
 """List sessions: filters, orders and pages.
 
-A page begins after the last session of the one before it, by what the listing is sorted by. A page token
-holds nothing else, so it tells nothing of sessions outside of a scope.
+A page begins after the last session of the previous page, by the sort key. A page token holds nothing else,
+so it reveals nothing about sessions outside of a scoped store.
 """
 
 import binascii
@@ -30,28 +30,16 @@ _FEW: Final = 500
 #: The longest value among the metadata that is stored as it is; a longer one is found by its hash.
 _LONGEST: Final = 200
 
-#: What a listing can be sorted by, and the columns for it.
-ORDERS: Final = {
-    "id": "id",
-    "created": "created",
-    "updated": "updated",
-    "title": "title",
-    "message_count": "messages",
-    "bytes": "bytes",
-    "tokens": "tokens",
-    "cost": "cost",
-}
-
-#: The same, by what a listing shows.
-_VALUES: Final[Mapping[str, Callable[[SessionInfo], Any]]] = {
-    "id": attrgetter("id"),
-    "created": attrgetter("created"),
-    "updated": attrgetter("updated"),
-    "title": lambda info: info.title or "",
-    "message_count": attrgetter("message_count"),
-    "bytes": attrgetter("bytes"),
-    "tokens": lambda info: info.input_tokens + info.output_tokens,
-    "cost": attrgetter("cost"),
+#: What a listing can be sorted by: the column, and the value of a session.
+ORDERS: Final[Mapping[str, tuple[str, Callable[[SessionInfo], Any]]]] = {
+    "id": ("id", attrgetter("id")),
+    "created": ("created", attrgetter("created")),
+    "updated": ("updated", attrgetter("updated")),
+    "title": ("title", lambda info: info.title or ""),
+    "message_count": ("messages", attrgetter("message_count")),
+    "bytes": ("bytes", attrgetter("bytes")),
+    "tokens": ("tokens", lambda info: info.input_tokens + info.output_tokens),
+    "cost": ("cost", attrgetter("cost")),
 }
 
 #: Code points that no text has.
@@ -62,18 +50,18 @@ decode_infos = msgspec.json.Decoder(SessionInfo).decode_lines
 
 
 class SessionFilter(NamedTuple):
-    """Which sessions are wanted; a field that is not set matches all."""
+    """Filters of a listing; an unset field matches all sessions."""
 
-    #: Only sessions of this part of a store; others are not counted among the children either.
+    #: Only sessions of this scoped store; the number of children does not include others either.
     scope: str = ""
-    #: Only ids that begin so.
+    #: Only ids that begin with this.
     prefix: str = ""
-    #: The metadata that they have, or, where it is None, have not.
+    #: Only sessions whose metadata have these values; None matches a missing key.
     where: Mapping[str, Any] = {}
-    #: Something happened in it last at this time or later, and before this time.
+    #: Only sessions whose last activity was at this time or later, and before this time.
     since: datetime | None = None
     until: datetime | None = None
-    #: The title has this in it, whatever the case.
+    #: Only sessions whose title contains this, ignoring case.
     title: str = ""
     workspace: Match | None = None
     parent: str | None = None
@@ -85,7 +73,7 @@ class SessionFilter(NamedTuple):
         return session_id.startswith(self.scope) and session_id.startswith(self.prefix)
 
 
-class _Cursor(msgspec.Struct, array_like=True):
+class _PageToken(msgspec.Struct, array_like=True):
     """The session after which a page begins, and the order."""
 
     order: str
@@ -97,34 +85,46 @@ def check_order(order: object) -> None:
     """Raise if a listing cannot be sorted so."""
     if not isinstance(order, str) or order.removeprefix("-") not in ORDERS:
         raise ValueError(
-            f"order must be one of {', '.join(ORDERS)}, or one of these with '-' before it for the "
-            f"largest or latest first, not {order!r}"
+            f"order must be one of {', '.join(ORDERS)}, with a prefix '-' for descending order, "
+            f"got {order!r}"
         )
 
 
 def check(filters: SessionFilter, order: str = "id", cursor: str | None = None) -> None:
-    """Raise for wrong arguments: a later error is the fault of the index."""
+    """Raise for wrong arguments: a later error is a sign of a damaged index."""
     _simple(filters)
     check_order(order)
     if cursor is not None:
-        _read_cursor(cursor, order)
+        _read_token(cursor, order)
 
 
 def page(
     storage: Storage, filters: SessionFilter, *, order: str, limit: int | None, cursor: str | None
 ) -> Page:
     """Return some of the wanted sessions."""
-    after = None if cursor is None else _read_cursor(cursor, order)
+    after = None if cursor is None else _read_token(cursor, order)
     conditions = clause(storage, filters)
     if limit is None and after is None and not storage.served:
         items = _everything(storage, conditions, order)
         return Page(_with_children(storage, items, filters.scope), None)
-    rows = _rows(storage, conditions, order, after, _UNLIMITED if limit is None else limit + 1)
-    more = limit is not None and len(rows) > limit
-    rows = rows[:limit]
+    column = f"s.{ORDERS[order.removeprefix('-')][0]}"
+    sign, direction = ("<", " DESC") if order[0] == "-" else (">", "")
+    if after is not None:
+        conditions = conditions.plus(f"({column}, s.id) {sign} (?, ?)", after.value, after.id)
+    rows = storage.all(
+        f"SELECT {column}, s.id, e.info FROM index_session s "  # noqa: S608 - values are apart
+        f"JOIN index_entry e ON e.id = s.id{conditions.text} "
+        f"ORDER BY {column}{direction}, s.id{direction} LIMIT ?",
+        *conditions.values,
+        _UNLIMITED if limit is None else limit + 1,
+    )
+    token = None
+    if limit is not None and len(rows) > limit:
+        rows = rows[:limit]
+        raw = msgspec.json.encode(_PageToken(order, *rows[-1][:2]))
+        token = urlsafe_b64encode(raw).decode().rstrip("=")
     items = decode_infos("\n".join([row[2] for row in rows]))
-    next_page = _write_cursor(order, rows[-1]) if more else None
-    return Page(_with_children(storage, items, filters.scope), next_page)
+    return Page(_with_children(storage, items, filters.scope), token)
 
 
 def _with_children(storage: Storage, items: list[SessionInfo], scope: str) -> list[SessionInfo]:
@@ -164,13 +164,13 @@ def _everything(storage: Storage, conditions: "_Conditions", order: str) -> list
         found = decode_infos(text)
     # The outer query keeps the inner order only of a table that is stored in it.
     if chosen:
-        found.sort(key=_VALUES["id"])
+        found.sort(key=attrgetter("id"))
     down = order[0] == "-"
     if down:
         found.reverse()
     if order.removeprefix("-") != "id":
         # Sorting is stable: equal ones stay in the order of their ids.
-        found.sort(key=_VALUES[order.removeprefix("-")], reverse=down)
+        found.sort(key=ORDERS[order.removeprefix("-")][1], reverse=down)
     return found
 
 
@@ -195,22 +195,20 @@ def children(storage: Storage, parent: str, created: str) -> list[str]:
 
 
 class _Conditions:
-    """Conditions on rows, in SQL."""
+    """Conditions on rows, in SQL, and their values."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self.values: list[Any] = []
 
-    def add(self, condition: str, *values: Any) -> None:
-        """Add one more."""
+    def plus(self, condition: str, *values: Any) -> "_Conditions":
+        """Add one more; return all. Raises `UnicodeEncodeError` for a lone surrogate."""
+        for value in values:
+            if isinstance(value, str):
+                value.encode()
         self._parts.append(condition)
         self.values += values
-
-    def plus(self, condition: str, *values: Any) -> "_Conditions":
-        """Return these and one more."""
-        more = _Conditions()
-        more._parts, more.values = [*self._parts, condition], [*self.values, *values]
-        return more
+        return self
 
     @property
     def text(self) -> str:
@@ -218,78 +216,55 @@ class _Conditions:
         return " WHERE " + " AND ".join(self._parts) if self._parts else ""
 
 
-def _rows(
-    storage: Storage, conditions: _Conditions, order: str, after: _Cursor | None, limit: int
-) -> list[Any]:
-    """Return rows: what each is sorted by, its id, and its line of the listing."""
-    column = f"s.{ORDERS[order.removeprefix('-')]}"
-    sign, direction = ("<", " DESC") if order[0] == "-" else (">", "")
-    if after is not None:
-        conditions = conditions.plus(f"({column}, s.id) {sign} (?, ?)", after.value, after.id)
-    return storage.all(
-        f"SELECT {column}, s.id, e.info FROM index_session s "  # noqa: S608 - values are apart
-        f"JOIN index_entry e ON e.id = s.id{conditions.text} "
-        f"ORDER BY {column}{direction}, s.id{direction} LIMIT ?",
-        *conditions.values,
-        limit,
-    )
-
-
 def clause(storage: Storage, filters: SessionFilter) -> _Conditions:
     """Return the conditions on rows of `index_session s`."""
     found = _simple(filters)
     if filters.workspace is not None:
-        _add_workspace(storage, filters.workspace, found)
+        # The file system says which of the recorded workspaces are the wanted one.
+        pairs = [
+            pair
+            for pair in storage.all(
+                "SELECT DISTINCT workspace, workspace_id FROM index_session "
+                "WHERE workspace IS NOT NULL"
+            )
+            if filters.workspace(Workspace(pair[0], pair[1] or None))
+        ]
+        either = " OR ".join(["(s.workspace = ? AND s.workspace_id = ?)"] * len(pairs)) or "FALSE"
+        found.plus(f"({either})", *(value for pair in pairs for value in pair))
     return found
 
 
 def _simple(filters: SessionFilter) -> _Conditions:
     """Return the conditions that do not need the file system."""
-    found = _Conditions()
     try:
-        _add_simple(found, filters)
-        for value in found.values:
-            if isinstance(value, str):
-                value.encode()
+        return _encodable(filters)
     except UnicodeEncodeError:
-        # Half a character: no session has it.
-        found = _Conditions()
-        found.add("FALSE")
-    return found
+        # A lone surrogate: no session has it.
+        return _Conditions().plus("FALSE")
 
 
-def _add_simple(found: _Conditions, filters: SessionFilter) -> None:
+def _encodable(filters: SessionFilter) -> _Conditions:
+    found = _Conditions()
     inside, values = within("s", filters)
     if values:
-        found.add(inside, *values)
+        found.plus(inside, *values)
     for key, value in filters.where.items():
         if value is None:
-            found.add("s.n NOT IN (SELECT n FROM index_label WHERE key = ?)", key)
+            found.plus("s.n NOT IN (SELECT n FROM index_label WHERE key = ?)", key)
         else:
-            found.add(
-                "s.n IN (SELECT n FROM index_label WHERE key = ? AND value = ?)", key, label(value)
-            )
-    simple = (
+            ask = "s.n IN (SELECT n FROM index_label WHERE key = ? AND value = ?)"
+            found.plus(ask, key, label(value))
+    for condition, wanted in (
         ("s.updated >= ?", None if filters.since is None else stamp(filters.since)),
         ("s.updated < ?", None if filters.until is None else stamp(filters.until)),
         ("replace(s.folded, ?, '') <> s.folded", filters.title.casefold() or None),
         ("s.parent = ?", filters.parent),
         ("s.archived = ?", filters.archived),
         ("s.damaged = ?", filters.damaged),
-    )
-    for condition, value in simple:
-        if value is not None:
-            found.add(condition, value)
-
-
-def _add_workspace(storage: Storage, match: Match, found: _Conditions) -> None:
-    """Add that sessions belong to a workspace: the file system says which of the recorded ones are it."""
-    named = storage.all(
-        "SELECT DISTINCT workspace, workspace_id FROM index_session WHERE workspace IS NOT NULL"
-    )
-    pairs = [pair for pair in named if match(Workspace(pair[0], pair[1] or None))]
-    either = " OR ".join(["(s.workspace = ? AND s.workspace_id = ?)"] * len(pairs)) or "FALSE"
-    found.add(f"({either})", *(value for pair in pairs for value in pair))
+    ):
+        if wanted is not None:
+            found.plus(condition, wanted)
+    return found
 
 
 def within(table: str, filters: SessionFilter) -> tuple[str, list[str]]:
@@ -317,24 +292,19 @@ def after_prefix(prefix: str) -> str | None:
     return None
 
 
-# -- cursors ------------------------------------------------------------------------------------
+# -- page tokens --------------------------------------------------------------------------------
 
 
-def _write_cursor(order: str, row: tuple[Any, ...]) -> str:
-    raw = msgspec.json.encode(_Cursor(order, row[0], row[1]))
-    return urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _read_cursor(text: str, order: str) -> _Cursor:
-    """Return what a page token says; `ValueError` unless it is of this order."""
+def _read_token(text: str, order: str) -> _PageToken:
+    """Return a page token; `ValueError` unless it is of this order."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        found = msgspec.json.decode(raw, type=_Cursor)
+        found = msgspec.json.decode(raw, type=_PageToken)
     except (msgspec.MsgspecError, UnicodeError, binascii.Error, TypeError, ValueError):
         raise ValueError(f"invalid cursor {text!r:.60}; pass `next` of the previous page") from None
     if found.order != order:
         raise ValueError(
-            f"this cursor is of a listing by {found.order!r}; go on in the same order, not by {order!r}"
+            f"this cursor is of a listing by {found.order!r}; continue in that order, not by {order!r}"
         )
     return found
 

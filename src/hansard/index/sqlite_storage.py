@@ -80,40 +80,21 @@ _SCHEMA: Final = (
     "CREATE TABLE index_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     # A line of a listing, as JSON, in a separate table: to list 10,000 takes a third of the time that it
     # takes with the other columns in between.
-    """CREATE TABLE index_entry (
-        id TEXT PRIMARY KEY, info TEXT NOT NULL, crc INTEGER NOT NULL
-    ) WITHOUT ROWID""",
+    "CREATE TABLE index_entry (id TEXT PRIMARY KEY, info TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID",
     # One row per session, for filters and orders. `state` is the state to continue from.
     """CREATE TABLE index_session (
-        n INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        stamp TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        created TEXT NOT NULL,
-        updated TEXT NOT NULL,
-        title TEXT NOT NULL,
-        folded TEXT NOT NULL,
-        messages INTEGER NOT NULL,
-        bytes INTEGER NOT NULL,
-        tokens INTEGER NOT NULL,
-        cost REAL NOT NULL,
-        parent TEXT,
-        parent_created TEXT NOT NULL,
-        archived INTEGER NOT NULL,
-        damaged INTEGER NOT NULL,
-        workspace TEXT,
-        workspace_id TEXT NOT NULL,
-        unsettled INTEGER NOT NULL,
-        state BLOB
+        n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, stamp TEXT NOT NULL, seq INTEGER NOT NULL,
+        created TEXT NOT NULL, updated TEXT NOT NULL, title TEXT NOT NULL, folded TEXT NOT NULL,
+        messages INTEGER NOT NULL, bytes INTEGER NOT NULL, tokens INTEGER NOT NULL, cost REAL NOT NULL,
+        parent TEXT, parent_created TEXT NOT NULL, archived INTEGER NOT NULL, damaged INTEGER NOT NULL,
+        workspace TEXT, workspace_id TEXT NOT NULL, unsettled INTEGER NOT NULL, state BLOB
     )""",
     "CREATE INDEX index_session_created ON index_session (created, id)",
     "CREATE INDEX index_session_updated ON index_session (updated, id)",
     "CREATE INDEX index_session_parent ON index_session (parent) WHERE parent IS NOT NULL",
     "CREATE INDEX index_session_again ON index_session (stamp) WHERE stamp = ''",
     # The metadata, a row per member, with its value as JSON.
-    """CREATE TABLE index_label (
-        n INTEGER, key TEXT, value TEXT, PRIMARY KEY (key, value, n)
-    ) WITHOUT ROWID""",
+    "CREATE TABLE index_label (n INTEGER, key TEXT, value TEXT, PRIMARY KEY (key, value, n)) WITHOUT ROWID",
     "CREATE INDEX index_label_session ON index_label (n)",
     # What `stats` has counted of a session, as JSON, and the position up to which it has.
     """CREATE TABLE index_tally (
@@ -124,17 +105,9 @@ _SCHEMA: Final = (
     "CREATE TABLE index_unread (id TEXT PRIMARY KEY) WITHOUT ROWID",
     # The logs whose texts can be found; `living` is false for sessions in the trash (`text_index.TextLog`).
     """CREATE TABLE index_log (
-        log INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        created TEXT NOT NULL,
-        living INTEGER NOT NULL,
-        first INTEGER NOT NULL,
-        parent TEXT,
-        at INTEGER NOT NULL,
-        seq INTEGER NOT NULL,
-        stamp TEXT NOT NULL,
-        checked INTEGER NOT NULL,
-        title TEXT NOT NULL
+        log INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, created TEXT NOT NULL, living INTEGER NOT NULL,
+        first INTEGER NOT NULL, parent TEXT, at INTEGER NOT NULL, seq INTEGER NOT NULL,
+        stamp TEXT NOT NULL, checked INTEGER NOT NULL, title TEXT NOT NULL
     )""",
     "CREATE INDEX index_log_parent ON index_log (parent) WHERE parent IS NOT NULL",
     "CREATE INDEX index_log_deleted ON index_log (log) WHERE NOT living",
