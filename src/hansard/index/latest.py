@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from hansard import workspace as workspaces
 from hansard.backend.contract import Backend, Finding, LogReader
-from hansard.errors import UNREADABLE, BackendUnavailable, Damaged, HansardError, SessionDeleted
+from hansard.errors import UNREADABLE, Damaged, HansardError, SessionDeleted
 from hansard.event.event import Event
 from hansard.event.kinds import CONTROL
 from hansard.index import SessionInfo, index
@@ -23,22 +23,10 @@ from hansard.state.lineage import AncestorRange, ForkedReader
 def latest(backend: Backend, filters: SessionFilter, *, skip_damaged: bool = False) -> str | None:
     """Return the id of the newest session, of a workspace or of all; None if there is none."""
     search = _Search(backend, filters)
-    try:
-        time, session_id = search.best(index.of(backend))
-    except (_Untrue, BackendUnavailable):
-        # The index is wrong or unavailable: build one from the logs.
-        fresh = Index(backend.unscoped, shared=False)
-        try:
-            time, session_id = search.best(fresh, fresh=True)
-        finally:
-            fresh.close()
+    time, session_id = search.best(index.of(backend))
     if not skip_damaged:
         search.report(time)
-    return session_id
-
-
-class _Untrue(Exception):
-    """The index differs from a log."""
+    return session_id or None
 
 
 class _Search:
@@ -51,43 +39,38 @@ class _Search:
         self._archived = filters.archived is None
         self._unreadable: dict[str, HansardError] = {}
 
-    def best(self, index: Index, *, fresh: bool = False) -> tuple[str, str | None]:
-        """Return the time and id of the newest matching session; an empty time and None without one.
-
-        `fresh`: the index was built from the logs just now.
-        """
+    def best(self, index: Index) -> tuple[str, str]:
+        """Return the time and id of the newest matching session; two empty strings without one."""
         damaged = self._filters._replace(workspace=None, archived=None, damaged=True)
         # They may have been repaired since, or be damaged where it does not matter here.
         doubtful = index.sessions(damaged, order="id", limit=None, cursor=None).items
-        found = [(self._time_of(info.id), info.id) for info in doubtful]
+        best = max((self._place_of(info.id) for info in doubtful), default=("", ""))
         for info in _newest(index, self._filters._replace(damaged=False)):
-            time = self._time_of(info.id)
-            if time is not None:
-                if time < info.updated and not fresh:
-                    raise _Untrue
-                found.append((time, info.id))
+            # If a log says less than the index, the next session may be newer.
+            if info.updated <= best[0]:
                 break
-        return max(((time, name) for time, name in found if time is not None), default=("", None))
+            best = max(best, self._place_of(info.id))
+        return best
 
-    def _time_of(self, session_id: str) -> str | None:
-        """Return the time of a session's last activity, by its log; None if damaged or not matching."""
+    def _place_of(self, session_id: str) -> tuple[str, str]:
+        """Return the time of a session's last activity, by its log, and its id; empty if it is not wanted."""
         try:
             log = self._backend.log(session_id).reader()
             head = log.head()
             if head is None:
-                return None
+                return "", ""
             if not self._archived and fold.apply_all(fold.EMPTY, _controls(log)).archived:
-                return None
+                return "", ""
             if self._match is not None:
                 complete = lineage.with_ancestors(self._backend.unscoped, log)
                 if not self._match(workspaces.of(_controls(complete))):
-                    return None
-            return last_activity(log, head)
+                    return "", ""
+            return last_activity(log, head), session_id
         except SessionDeleted:
-            return None
+            pass
         except UNREADABLE as error:
             self._unreadable[session_id] = error
-            return None
+        return "", ""
 
     def report(self, best: str) -> None:
         """Raise for an unreadable session that may be newer than the best one."""

@@ -40,11 +40,10 @@ from hansard.state.view import StreamAssembler
 Progress = Callable[[int, int], None]
 Answer = TypeVar("Answer")
 
-#: Characters that one step reads, and texts that it removes.
+#: Characters that one step reads.
 STEP: Final = 8 << 20
-REMOVED: Final = 5_000
 
-#: The cost of an event without text, in characters.
+#: The cost of an event without text, and of a text that is removed, in characters.
 _EVENT: Final = 100
 
 #: Texts, and characters, that are written together.
@@ -133,9 +132,7 @@ def _position(storage: Storage) -> tuple[object, ...] | None:
         "SELECT u.id, k.log, k.seq FROM index_unread u LEFT JOIN index_log k ON k.id = u.id "
         "ORDER BY u.id LIMIT 1"
     )
-    if row is None or row[2] != -1:
-        return row
-    return *row, *storage.one("SELECT count(*) FROM index_text WHERE log = ?", row[1])
+    return row
 
 
 def _unread(storage: Storage) -> int:
@@ -155,8 +152,8 @@ class TextLog(NamedTuple):
     """A log whose texts can be found: a row of `index_log`.
 
     `living` is false for a session in the trash. `first` is the seq before its own events, `at` the last seq
-    that it shows of its parent, `seq` how far it was read (-1: it is being removed), `stamp` the time of that
-    event, `checked` the last seq whose redactions were known when it was read.
+    that it shows of its parent, `seq` how far it was read, `stamp` the time of that event, `checked` the last
+    seq whose redactions were known when it was read.
     """
 
     log: int
@@ -186,9 +183,8 @@ class TextRows:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        #: Characters that this step may still read, and texts that it may still remove.
+        #: Characters that this step may still read.
         self.left = STEP
-        self._removable = REMOVED
         (self._last,) = storage.one("SELECT coalesce(max(text), 0) FROM index_text")
         #: Rows that are not written yet, with their texts.
         self._waiting: list[tuple[tuple[Any, ...], str]] = []
@@ -196,7 +192,7 @@ class TextRows:
 
     def is_full(self) -> bool:
         """Return whether the step has done enough."""
-        return self.left <= 0 or self._removable <= 0
+        return self.left <= 0
 
     def add(self, log: TextLog, seq: int, time: str, message: object, *, stream: str = "") -> None:
         """Add the text of a message, if it has any; `stream`: it is unfinished."""
@@ -240,22 +236,15 @@ class TextRows:
         # Compaction removes the parts of a finished stream, and the message may have another text.
         self._storage.put(RESIDUE, 1)
 
-    def remove(self, condition: str, log: TextLog, *values: Any) -> bool:
-        """Remove texts of a log, up to the limit of a step; return whether those were all."""
+    def remove(self, condition: str, log: TextLog, *values: Any) -> None:
+        """Remove texts of a log."""
         self.flush()
-        limit = max(self._removable, 1)
-        rows = self._storage.all(
-            f"SELECT text FROM index_text WHERE log = ? AND {condition} LIMIT ?",  # noqa: S608 - our own conditions
-            log.log,
-            *values,
-            limit + 1,
-        )
-        some = rows[:limit]
-        if some:
-            self._removable -= len(some)
-            self._storage.full_text.remove([text for (text,) in some])
-            self._storage.do_all("DELETE FROM index_text WHERE text = ?", some)
-        return len(rows) <= limit
+        ask = f"SELECT text FROM index_text WHERE log = ? AND {condition}"  # noqa: S608 - our own conditions
+        rows = self._storage.all(ask, log.log, *values)
+        if rows:
+            self.left -= _EVENT * len(rows)
+            self._storage.full_text.remove([text for (text,) in rows])
+            self._storage.do_all("DELETE FROM index_text WHERE text = ?", rows)
 
 
 # -- logs ---------------------------------------------------------------------------------------
@@ -313,10 +302,10 @@ class TextIndexer:
             except UNREADABLE:
                 damaged = True
         log = find_log(self._storage, session_id)
-        # What cannot be shown is not found, even if it was read once.
-        if damaged and log is not None and not self._empty(log):
-            return False
-        if log is not None and not damaged:
+        if log is not None and damaged:
+            # What cannot be shown is not found, even if it was read once.
+            self._remove(log)
+        elif log is not None:
             self._change(log, living=False)
         # What forks show of it.
         ask = "SELECT coalesce(max(at), 0) FROM index_log WHERE parent = ?"
@@ -348,8 +337,7 @@ class TextIndexer:
             streams = self._graph.new_streams(own.session_id, seen)
         log = find_log(self._storage, own.session_id)
         if log is not None and not _continues(own, head, controls, log):
-            if not self._empty(log):
-                return False
+            self._remove(log)
             log = None
         if log is None:
             log = self._begin(own.session_id, head, first, forked)
@@ -402,13 +390,9 @@ class TextIndexer:
             log.log,
         )
 
-    def _empty(self, log: TextLog) -> bool:
-        """Remove a log and its texts; return False if some are left for another step."""
-        self._change(log, seq=-1)
-        if not self._rows.remove("TRUE", log):
-            return False
+    def _remove(self, log: TextLog) -> None:
+        self._rows.remove("TRUE", log)
         self._storage.do("DELETE FROM index_log WHERE log = ?", log.log)
-        return True
 
     def _read_deleted_parent(self, parent: str) -> None:
         """Read a parent that is in the trash, or damaged, as far as its forks show it."""
