@@ -8,8 +8,7 @@ import psycopg
 import pytest
 
 import hansard
-from hansard.backend.postgres.append import Writer
-from hansard.backend.postgres.backend import PostgresBackend
+from hansard.backend.postgres.notify import Notifier
 from tests.contract.backends import together
 from tests.postgres.helpers import contents, message, wait_for_waiters
 from tests.postgres.proxy import Proxy
@@ -25,23 +24,17 @@ def count(url: str, what: str = "*") -> int:
     return int(row[0])
 
 
-def quiet(store: hansard.Store) -> Writer:
-    """Keep others from being told of what is appended to `s`: that has connections, and a time, of its own.
-
-    For as long as what is returned is kept.
-    """
-    backend = store._backend
-    assert isinstance(backend, PostgresBackend)
-    writer = backend.writer("s")
-    writer._tell = lambda _session: None
-    return writer
+@pytest.fixture
+def unnotified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send no notifications: they have their own connection and time."""
+    monkeypatch.setattr(Notifier, "tell", lambda *_: None)
 
 
+@pytest.mark.usefixtures("unnotified")
 def test_an_append_is_one_round_trip(url: str, proxy: Proxy) -> None:
     """One event, a batch, a key and an expected seq cost one round trip each, once they are prepared."""
     # With one connection, since statements are prepared on each.
     with hansard.open(f"{proxy.through(url)}?connections=1") as store:
-        writer = quiet(store)
         session = store.session("s")
 
         def turn(number: int) -> None:
@@ -57,9 +50,9 @@ def test_an_append_is_one_round_trip(url: str, proxy: Proxy) -> None:
             turn(number)
         assert proxy.round_trips - before == 4 * 5
         assert session.seq == 35
-        assert writer.session_id == "s"
 
 
+@pytest.mark.usefixtures("unnotified")
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("lost", ["answer", "question"])
 def test_what_is_lost_on_its_way_counts_once(
@@ -71,12 +64,10 @@ def test_what_is_lost_on_its_way_counts_once(
     """
     with hansard.open(proxy.through(url)) as store:
         session = store.session("s")
-        writer = quiet(store)
         session.add_message(message("first"))
         getattr(proxy, f"lose_{lost}")()
         events = session.add_messages([message("a"), message("b")], key=key, expected_seq=1)
         assert proxy.lost.is_set()
-        assert writer.session_id == "s"
         assert [event.seq for event in events] == [2, 3]
         assert list(session.events())[1:] == events
         assert [event.key for event in events] == [key, None]

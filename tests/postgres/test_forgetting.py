@@ -72,12 +72,7 @@ def test_a_second_compactor_waits_for_the_first(url: str) -> None:
         session.redact(1)
         backend = store._backend
         assert isinstance(backend, PostgresBackend)
-        first = AdvisoryLock(
-            backend.connections,
-            "compact",
-            backend.connections.url.schema,
-            backend.writer("s").session,
-        )
+        first = AdvisoryLock(backend.connections, "compact", backend.writer("s").session)
         assert first.acquire(0)
         with pytest.raises(hansard.LockTimeout, match="compacted by another"):
             hasty.session("s").compact()
@@ -87,7 +82,7 @@ def test_a_second_compactor_waits_for_the_first(url: str) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
             wait_for(lambda: connection.execute(ask).fetchone() == (2,))
         assert done == []
-        first.release()
+        first.close()
         thread.join(PATIENCE)
         assert done == [1]
 

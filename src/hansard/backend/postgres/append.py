@@ -16,7 +16,7 @@ refuses the second, and the events of the first are returned.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,7 @@ import psycopg
 from hansard.backend.contract import INTERNAL, AppendRequest
 from hansard.backend.postgres.connection import Connections, PreparedQuery, Value, prepared_query
 from hansard.backend.postgres.errors import ConnectionLost
+from hansard.backend.postgres.notify import Notifier
 from hansard.backend.postgres.read import RowReader
 from hansard.backend.postgres.schema import hash_number, session_number
 from hansard.errors import BackendUnavailable, SessionDeleted
@@ -219,10 +220,10 @@ class Writer:
         "_connections",
         "_exists",
         "_light",
+        "_notifier",
         "_number",
         "_plain",
         "_rows",
-        "_tell",
         "_turns",
         "internal",
         "session",
@@ -234,12 +235,12 @@ class Writer:
         self,
         connections: Connections,
         rows: RowReader,
+        notifier: Notifier,
         session_id: str,
         *,
         light: bool,
-        tell: Callable[[str], None],
     ) -> None:
-        """`light`: appends need not be durable. `tell`: called when the session has grown."""
+        """`light`: appends need not be durable."""
         self.session_id = session_id
         self.internal = session_id.startswith(INTERNAL)
         #: The same, without a NUL, which no text can hold there.
@@ -253,7 +254,7 @@ class Writer:
         self._light = light
         #: The session existed at the last append. If it was purged since, the next append finds nothing.
         self._exists = False
-        self._tell = tell
+        self._notifier = notifier
         self.after_fork()
         disk.reset_after_fork(self)
 
@@ -277,9 +278,9 @@ class Writer:
             turns.release()
             raise
 
-    def _lead(self, asked: list[list[PendingInsert]]) -> None:
+    def _lead(self, requests: list[list[PendingInsert]]) -> None:
         """Do the appends of this thread and of those that wait, in the order in which they came."""
-        waiting = [append for appends in asked for append in appends]
+        waiting = [append for appends in requests for append in appends]
         for group in _grouped(waiting) if len(waiting) > 1 else (waiting,):
             try:
                 self._commit(group)
@@ -287,8 +288,9 @@ class Writer:
                 for append in group:
                     if append.events is None and append.error is None:
                         append.error = error
-        if any(append.events for append in waiting):
-            self._tell(self.session)
+        # No reader waits for an internal log.
+        if not self.internal and any(append.events for append in waiting):
+            self._notifier.tell(self.session)
 
     def _commit(self, group: list[PendingInsert]) -> None:
         """Append a group, with as many tries as it takes."""

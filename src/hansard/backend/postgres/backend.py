@@ -1,14 +1,13 @@
 """A store in PostgreSQL: a schema of tables."""
 
-import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Final
-from weakref import WeakSet, WeakValueDictionary, finalize
+from weakref import WeakSet, WeakValueDictionary
 
 from psycopg.types.numeric import Int8
 
@@ -24,7 +23,7 @@ from hansard.backend.contract import (
 )
 from hansard.backend.postgres import compact, schema
 from hansard.backend.postgres.append import Writer, deleted
-from hansard.backend.postgres.connection import AdvisoryLock, Connections, lock_number
+from hansard.backend.postgres.connection import AdvisoryLock, Connections
 from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.index_tables import PURGE, PostgresTables
 from hansard.backend.postgres.log import PostgresLog
@@ -34,7 +33,7 @@ from hansard.backend.postgres.schema import session_number
 from hansard.backend.postgres.stage import PostgresStage
 from hansard.backend.postgres.url import StoreUrl
 from hansard.backend.status import DatabaseServer, StoreStatus
-from hansard.errors import Closed, HansardError, LockTimeout, ReadOnly, SessionNotFound
+from hansard.errors import HansardError, LockTimeout, ReadOnly, SessionNotFound
 from hansard.log import disk, names
 from hansard.log.write_batch import seq_conflict
 
@@ -53,9 +52,7 @@ FROM (SELECT) AS one LEFT JOIN {schema}.sessions AS s ON NOT s.internal"""
 _SINCE: Final = _EVERY + " AND age(s.xmin) <= age(%(known)s::varchar::xid)"
 #: Seconds after which all rows are read again: a server that replaced another may count differently.
 _ALL_AGAIN: Final = 60.0
-_STAMPS: Final = """
-SELECT id, life, rewritten, last_seq FROM {schema}.sessions
-WHERE NOT internal AND deleted_at IS NULL AND session = ANY(%(sessions)b::varchar[]::uuid[])"""
+_SOME: Final = _EVERY + " AND s.session = ANY(%(sessions)b::varchar[]::uuid[])"
 _INTERNALS: Final = "SELECT id FROM {schema}.sessions WHERE internal"
 _POPULATION: Final = """
 SELECT count(*), count(deleted_at), max(deleted_at), bit_xor(hashtextextended(life::text, 0))
@@ -68,13 +65,8 @@ RETURNING life"""
 _RESTORE: Final = """
 UPDATE {schema}.sessions SET deleted_at = NULL, marked = true
 WHERE session = %(session)s::uuid AND deleted_at IS NOT NULL RETURNING life"""
-_BURY: Final = """
-SELECT life FROM {schema}.sessions
-WHERE session = %(session)s::uuid AND deleted_at IS NOT NULL FOR UPDATE"""
-_REMOVE: Final = tuple(
-    f"DELETE FROM {{schema}}.{table} WHERE session = %(session)s::uuid"  # noqa: S608 - names of ours
-    for table in ("events", "checkpoints", "sessions")
-)
+_LOCK_DELETED: Final = b"""
+SELECT life FROM sessions WHERE session = %(session)s::uuid AND deleted_at IS NOT NULL FOR UPDATE"""
 _PROBE: Final = """
 INSERT INTO {schema}.sessions (session, id, before, last_seq, bytes, created, updated)
 VALUES (gen_random_uuid(), 'probe', 0, 0, 0, '', '')"""
@@ -93,7 +85,7 @@ UPDATE {schema}.sessions SET marked = false WHERE session IN (
     SELECT s.session FROM {schema}.sessions AS s JOIN k ON s.session = k.number AND s.xmin = k.version
     FOR NO KEY UPDATE OF s SKIP LOCKED)"""
 _HOLDER: Final = """
-SELECT a.pid, a.application_name, coalesce(host(a.client_addr), 'the same machine')
+SELECT a.application_name, a.pid, coalesce(host(a.client_addr), 'the same machine')
 FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND ((l.classid::bigint << 32) | l.objid::bigint) = %(number)s
@@ -113,28 +105,6 @@ WHERE n.nspname = %(schema)s AND c.relkind = 'r'"""
 _STANDBYS: Final = """
 SELECT application_name, sync_state FROM pg_catalog.pg_stat_replication WHERE sync_state IS NOT NULL"""
 _NO_SESSION: Final = "00000000-0000-0000-0000-000000000000"
-
-
-class PostgresHold(Hold):
-    """An advisory lock of the server, which ends with the process that took it."""
-
-    def __init__(self, lock: AdvisoryLock) -> None:
-        self._pid = os.getpid()
-        self._release = finalize(self, lock.release)
-        self._release.atexit = False
-
-    def check(self) -> None:
-        if self._pid != os.getpid():
-            raise Closed("opened before a fork, by the parent process; open it in this process")
-        if not self._release.alive:
-            raise Closed("closed; open it again")
-
-    def close(self) -> None:
-        self._release()
-
-
-def _tell_nobody(session: str) -> None:
-    """Ignore that an internal log has grown: no reader waits for it."""
 
 
 class Stamps:
@@ -203,7 +173,7 @@ class PostgresBackend(Backend):
             raise
         self.rows = RowReader(self.connections)
         self.notifier = Notifier(self.connections, f"hansard_{session_number(url.schema)}")
-        self._holds: WeakSet[PostgresHold] = WeakSet()
+        self._locks: WeakSet[AdvisoryLock] = WeakSet()
         self._stages: WeakSet[PostgresStage] = WeakSet()
         self._stamps = Stamps(self.connections)
         self._mutex = disk.ForkLock()
@@ -214,7 +184,7 @@ class PostgresBackend(Backend):
 
     def log(self, session_id: str, *, from_trash: bool = False) -> Log:
         names.check_id(session_id)
-        return PostgresLog(self, session_id, buried=from_trash)
+        return PostgresLog(self, session_id, from_trash=from_trash)
 
     def prefetch(self, session_ids: Sequence[str]) -> Backend:
         reader = copy(self)
@@ -229,20 +199,15 @@ class PostgresBackend(Backend):
 
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
         self.check_writable()
-        words = ("exclusive", self.connections.url.schema, name)
-        lock = AdvisoryLock(self.connections, *words)
+        lock = AdvisoryLock(self.connections, "exclusive", name)
         if not lock.acquire(timeout):
-            raise self._held(name, lock_number(*words))
-        hold = PostgresHold(lock)
-        self._holds.add(hold)
-        return hold
-
-    def _held(self, name: str, number: int) -> LockTimeout:
-        by = ""
-        with suppress(HansardError, ConnectionLost):
-            for pid, program, host in self.connections.attempt(_HOLDER, {"number": Int8(number)}):
-                by = f" by {program!r} (connection {pid}, from {host})"
-        return LockTimeout(f"{self.where}: {name!r} is held{by}; close it there, or try again")
+            by = ""
+            with suppress(HansardError, ConnectionLost):
+                for holder in self.connections.attempt(_HOLDER, {"number": lock.number}):
+                    by = " by {!r} (connection {}, from {})".format(*holder)
+            raise LockTimeout(f"{self.where}: {name!r} is held{by}; close it there, or try again")
+        self._locks.add(lock)
+        return lock
 
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         names.check_id(session_id)
@@ -256,13 +221,9 @@ class PostgresBackend(Backend):
         with self._mutex.lock:
             found = self._writers.get(session_id)
             if found is None:
-                found = self._writers[session_id] = Writer(
-                    self.connections,
-                    self.rows,
-                    session_id,
-                    light=self.durability == "os",
-                    tell=_tell_nobody if session_id.startswith(INTERNAL) else self.notifier.tell,
-                )
+                light = self.durability == "os"
+                found = Writer(self.connections, self.rows, self.notifier, session_id, light=light)
+                self._writers[session_id] = found
             return found
 
     def ids(self, *, trash: bool = False) -> Iterator[str]:
@@ -279,8 +240,8 @@ class PostgresBackend(Backend):
         if session_ids is None:
             return self._stamps.look()
         wanted = [session_number(session_id) for session_id in session_ids]
-        rows = self._run(_STAMPS, {"sessions": wanted}) if wanted else []
-        return {str(row[0]): f"{row[1]} {row[2]} {row[3]}" for row in rows}
+        rows = self.connections.run(_SOME, {"sessions": wanted}) if wanted else []
+        return {found: stamp for _, found, stamp, deleted in rows if found and not deleted}
 
     def population(self) -> object:
         return self._run(_POPULATION)
@@ -310,32 +271,42 @@ class PostgresBackend(Backend):
     def delete(
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
     ) -> None:
-        names.check_id(session_id)
-        self.check_writable()
-        session = session_number(session_id)
+        session = self._to_change(session_id)
         expected = None if expected_seq is None else str(expected_seq)
         params: dict[str, object] = {"session": session, "expected": expected}
-        uncertain = []
-
-        def attempt() -> bool:
-            try:
-                return bool(self._in_time(_DELETE, params, timeout))
-            except ConnectionLost as found:
-                uncertain.append(not found.certain)
-                raise
-
-        if not self.connections.retry(attempt):
+        done, uncertain = self._do(lambda: bool(self._in_time(_DELETE, params, timeout)))
+        if not done:
             row = self.rows.session(session)
             if row is None:
                 raise SessionNotFound(f"no session {session_id!r} in this store")
-            if row.deleted:
-                if any(uncertain):
-                    return  # an earlier try deleted it, and its answer was lost
+            if row.deleted and not uncertain:
                 raise deleted(session_id)
-            if expected_seq is not None and row.head.seq != expected_seq:
+            if not row.deleted and expected_seq is not None and row.head.seq != expected_seq:
                 raise seq_conflict(session_id, expected_seq, row.head.seq)
-            raise LockTimeout(f"{self.where}: session {session_id!r} changed while it was deleted")
+            if not row.deleted:
+                raise LockTimeout(
+                    f"{self.where}: session {session_id!r} changed while it was deleted; it was not. Retry"
+                )
         self.notifier.tell(session)
+
+    def _to_change(self, session_id: str) -> str:
+        """Return the key of a session in the tables; raise if it must not be changed."""
+        names.check_id(session_id)
+        self.check_writable()
+        return session_number(session_id)
+
+    def _do(self, attempt: Callable[[], bool]) -> tuple[bool, bool]:
+        """Do something with retries; return whether that succeeded, and whether an earlier try may have."""
+        lost: list[ConnectionLost] = []
+
+        def once() -> bool:
+            try:
+                return attempt()
+            except ConnectionLost as error:
+                lost.append(error)
+                raise
+
+        return self.connections.retry(once), not all(error.certain for error in lost)
 
     def _in_time(
         self, text: str, params: dict[str, object], timeout: float | None
@@ -349,36 +320,36 @@ class PostgresBackend(Backend):
             return connection.execute(self.connections.query(text), params).fetchall()
 
     def restore(self, session_id: str) -> None:
-        names.check_id(session_id)
-        self.check_writable()
-        session = session_number(session_id)
-        if not self._run(_RESTORE, {"session": session}):
-            raise self._not_in_trash(session_id)
+        session = self._to_change(session_id)
+        params = {"session": session}
+        done, uncertain = self._do(lambda: bool(self.connections.attempt(_RESTORE, params)))
+        if not done:
+            row = self.rows.session(session) if uncertain else None
+            if row is None or row.deleted:
+                raise SessionNotFound(f"no session {session_id!r} in the trash")
         self.notifier.tell(session)
 
     def purge(self, session_id: str) -> None:
-        names.check_id(session_id)
-        self.check_writable()
-        session = session_number(session_id)
-        if not self.connections.retry(lambda: self._purge(session)):
-            raise self._not_in_trash(session_id)
+        session = self._to_change(session_id)
+        done, uncertain = self._do(lambda: self._purge(session))
+        if not done and not (uncertain and self.rows.session(session) is None):
+            raise SessionNotFound(f"no session {session_id!r} in the trash")
         self.notifier.tell(session)
 
     def _purge(self, session: str) -> bool:
         params = {"session": session}
         with self.connections.transaction() as connection:
+            connection.execute(self.connections.query(schema.SEARCH_PATH))
             # Lock its row first: of a concurrent purge and restore, the second finds what the first did.
-            if connection.execute(self.connections.query(_BURY), params).fetchone() is None:
+            if connection.execute(_LOCK_DELETED, params).fetchone() is None:
                 return False
             # Its mark is deleted with its row, so it is recorded: a concurrent refresh may add rows of it.
-            connection.execute(self.connections.query(schema.SEARCH_PATH))
             connection.execute(PURGE, params)
-            for text in _REMOVE:
-                connection.execute(self.connections.query(text), params)
+            for table in (b"events", b"checkpoints", b"sessions"):
+                connection.execute(
+                    b"DELETE FROM %b WHERE session = %%(session)s::uuid" % table, params
+                )
         return True
-
-    def _not_in_trash(self, session_id: str) -> SessionNotFound:
-        return SessionNotFound(f"no session {session_id!r} in the trash")
 
     # -- the store ------------------------------------------------------------------------------
 
@@ -420,13 +391,12 @@ class PostgresBackend(Backend):
             self.finder.close()
         self.connections.close()
         self.notifier.stop()
-        for hold in list(self._holds):
-            hold.close()
+        for lock in list(self._locks):
+            lock.close()
         for stage in list(self._stages):
             stage.discard()
 
     def check_open(self) -> None:
-        """Raise `Closed` if the store was closed."""
         self.connections.check_open()
 
     def check_writable(self) -> None:

@@ -8,21 +8,15 @@ these.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-import psycopg
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import CompactionFilter, CompactionResult, SavedState
+from hansard.backend.contract import CompactionFilter, CompactionResult
 from hansard.backend.postgres.append import deleted
-from hansard.backend.postgres.connection import (
-    AdvisoryLock,
-    Connection,
-    Connections,
-    DedicatedConnection,
-)
+from hansard.backend.postgres.connection import AdvisoryLock, Connections, DedicatedConnection
 from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.read import COLUMNS, EventRow, SessionRow
 from hansard.errors import BackendUnavailable, LockTimeout, SessionNotFound
@@ -44,35 +38,34 @@ _PAUSE: Final = 0.1
 #: Maximum rows per statement.
 _ROWS: Final = 500
 
-#: The rows that may have to be rewritten.
-_CANDIDATES: Final = """
+_SELECT: Final = """
 SELECT {columns} FROM {schema}.events
-WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
-  AND (kind = 'message.part' OR seq = ANY(%(seqs)b::bigint[]) OR seq < %(bound)s
-       OR (%(streams)s AND kind = 'message.added' AND position('"stream":' in data) > 0))
+WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s AND ({condition})
 ORDER BY seq LIMIT %(rows)s""".replace("{columns}", COLUMNS)
 
+_IN_STREAM: Final = """kind = 'message.added' AND position('"stream":' in data) > 0"""
+
 #: Stream parts, and the messages that complete them.
-_ENDS: Final = """
-SELECT {columns} FROM {schema}.events
-WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
-  AND (kind = 'message.part' OR (kind = 'message.added' AND position('"stream":' in data) > 0))
-ORDER BY seq LIMIT %(rows)s""".replace("{columns}", COLUMNS)
+_ENDS: Final = _SELECT.replace("{condition}", f"kind = 'message.part' OR {_IN_STREAM}")
+
+#: The rows that may have to be rewritten.
+_CANDIDATES: Final = _SELECT.replace(
+    "{condition}",
+    "kind = 'message.part' OR seq = ANY(%(seqs)b::bigint[]) OR seq < %(bound)s "
+    f"OR (%(streams)s AND {_IN_STREAM})",
+)
+
+#: Locks the session's row: appends wait.
+_SHRINK: Final = """
+UPDATE {schema}.sessions SET bytes = bytes - %(saved)s, rewritten = rewritten + 1, marked = true
+WHERE session = %(session)s::uuid AND life = %(life)s AND deleted_at IS NULL RETURNING life"""
 
 _WRITE: Final = """
 UPDATE {schema}.events AS e SET data = n.data
 FROM unnest(%(seqs)b::bigint[], %(datas)b::text[]) AS n (seq, data)
 WHERE e.session = %(session)s::uuid AND e.seq = n.seq"""
 
-_SHRINK: Final = """
-UPDATE {schema}.sessions SET bytes = bytes - %(saved)s, rewritten = rewritten + 1, marked = true
-WHERE session = %(session)s::uuid AND life = %(life)s"""
-
-_LOCK: Final = """
-SELECT deleted_at IS NOT NULL FROM {schema}.sessions
-WHERE session = %(session)s::uuid AND life = %(life)s FOR NO KEY UPDATE"""
-
-_DROP: Final = "DELETE FROM {schema}.checkpoints WHERE session = %(session)s::uuid"
+DROP_CHECKPOINT: Final = "DELETE FROM {schema}.checkpoints WHERE session = %(session)s::uuid"
 
 _SAVE: Final = """
 INSERT INTO {schema}.checkpoints AS c (session, life, seq, stamp, state)
@@ -82,7 +75,7 @@ ON CONFLICT (session) DO UPDATE
 SET life = excluded.life, seq = excluded.seq, stamp = excluded.stamp, state = excluded.state"""
 
 #: Only if the event at its seq is still the same: the events may have been restored from a backup.
-_LOAD: Final = """
+LOAD_CHECKPOINT: Final = """
 SELECT c.seq, c.state FROM {schema}.checkpoints AS c
 JOIN {schema}.events AS e ON e.session = c.session AND e.seq = c.seq AND e.stamp = c.stamp
 WHERE c.session = %(session)s::uuid AND c.life = %(life)s"""
@@ -136,12 +129,27 @@ class Compaction:
         wait: bool,
     ) -> CompactionResult:
         """Rewrite what has to be; return the result."""
-        with self._exclusive(wait=wait):
-            changes = self._stable_changes()
-            if changes:
-                self._write(changes, progress)
+        connections = self._backend.connections
+        lock = AdvisoryLock(connections, "compact", self._session)
+        timeout = connections.lock_timeout if wait else 0.0
+        if not lock.acquire(timeout):
+            raise LockTimeout(
+                f"{self._backend.where}: session {self._session_id!r} is being compacted by another process "
+                f"for more than {timeout:g} s; nothing was compacted. Retry later"
+            )
+        try:
+            changes = self._changes()
+            for _ in range(_TRIES):
+                if not self._filter.has_moved():
+                    break
+                changes = self._changes()
+            self._write(changes, progress)
             if state is not None and self._row.size > _CHECKPOINT:
-                self._save(state)
+                seq = self._row.head.seq
+                params = {"life": self._row.life, "seq": Int8(seq), "state": state(seq)}
+                connections.run(_SAVE, {"session": self._session, **params})
+        finally:
+            lock.close()
         return self._result(changes)
 
     def plan(self) -> CompactionResult:
@@ -155,42 +163,18 @@ class Compaction:
         saved = sum(change.saved for change in changes)
         return CompactionResult(size, size - saved, 1, len(changes))
 
-    @contextmanager
-    def _exclusive(self, *, wait: bool) -> Iterator[None]:
-        """Keep other compactors of the session away."""
-        connections = self._backend.connections
-        lock = AdvisoryLock(
-            connections, "compact", self._backend.connections.url.schema, self._session
-        )
-        timeout = connections.lock_timeout if wait else 0.0
-        if not lock.acquire(timeout):
-            raise LockTimeout(
-                f"{self._backend.where}: session {self._session_id!r} is being compacted by another process "
-                f"for more than {timeout:g} s; nothing was compacted. Retry later"
-            )
-        try:
-            yield
-        finally:
-            lock.release()
-
     # -- which rows to rewrite ------------------------------------------------------------------
 
-    def _stable_changes(self) -> list[_Change]:
-        """Return the changes, computed again as long as a fork or snapshot changes which parts are needed."""
-        changes = self._changes()
-        for _ in range(_TRIES):
-            if not self._filter.has_moved():
-                break
-            changes = self._changes()
-        return changes
-
     def _changes(self) -> list[_Change]:
-        filter = self._filter
-        self._find_ends()
+        for row in self._rows(_ENDS, {}):
+            read = kinds.read(row.kind, row.data)
+            ends = read is not None and (row.kind == MESSAGE_ADDED or read.over)
+            if ends and read.stream is not None:
+                self._ended[read.stream] = row.seq
         params = {
-            "seqs": [Int8(seq) for seq in sorted(filter.seqs)],
-            "bound": Int8(filter.before),
-            "streams": bool(filter.streams),
+            "seqs": [Int8(seq) for seq in sorted(self._filter.seqs)],
+            "bound": Int8(self._filter.before),
+            "streams": bool(self._filter.streams),
         }
         found = []
         for row in self._rows(_CANDIDATES, params):
@@ -198,18 +182,6 @@ class Compaction:
             if data is not None and data != row.data:
                 found.append(_Change(row.seq, data, len(row.data) - len(data)))
         return found
-
-    def _find_ends(self) -> None:
-        """Find out which streams are finished."""
-        for row in self._rows(_ENDS, {}):
-            if row.kind == MESSAGE_PART:
-                part = kinds.read(MESSAGE_PART, row.data)
-                if part is not None and part.over:
-                    self._ended[part.stream] = row.seq
-            else:
-                added = kinds.read(MESSAGE_ADDED, row.data)
-                if added is not None and added.stream is not None:
-                    self._ended[added.stream] = row.seq
 
     def _rewritten(self, row: EventRow) -> bytes | None:
         """Return the new data of an event; None if they stay."""
@@ -230,13 +202,8 @@ class Compaction:
 
     def _rows(self, text: str, params: dict[str, object]) -> Iterator[EventRow]:
         """Yield the rows that a query selects, at most `_ROWS` per statement."""
-        after = self._row.before
-        given = {
-            **params,
-            "session": self._session,
-            "upto": Int8(self._row.head.seq),
-            "rows": Int8(_ROWS),
-        }
+        upto, after = Int8(self._row.head.seq), self._row.before
+        given = {**params, "session": self._session, "upto": upto, "rows": Int8(_ROWS)}
         while True:
             rows = self._backend.connections.run(text, {**given, "after": Int8(after)}, binary=True)
             yield from (EventRow._make(row) for row in rows)
@@ -250,60 +217,29 @@ class Compaction:
         # In several transactions, so that appends wait only briefly. A crash leaves the rest for next time.
         for start in range(0, len(changes), _ROWS):
             some = changes[start : start + _ROWS]
-            self._backend.connections.retry(lambda some=some: self._write_some(some))  # type: ignore[misc]
+            self._backend.connections.retry(partial(self._write_some, some))
             if progress is not None:
                 progress(min(start + _ROWS, len(changes)), len(changes))
 
     def _write_some(self, changes: list[_Change]) -> None:
-        with self._backend.connections.transaction() as connection:
-            self._lock(connection)
-            # The saved state may contain what is erased here. `run` saves another.
-            self._execute(connection, _DROP)
-            self._execute(
-                connection,
-                _WRITE,
-                seqs=[Int8(change.seq) for change in changes],
-                datas=[change.data.decode() for change in changes],
-            )
-            saved = sum(change.saved for change in changes)
-            self._execute(connection, _SHRINK, saved=Int8(saved), life=self._row.life)
-
-    def _lock(self, connection: Connection) -> None:
-        found = self._execute(connection, _LOCK, life=self._row.life)
-        row = found.fetchone()
-        if row is None:
-            raise SessionNotFound(f"session {self._session_id!r} was purged during the compaction")
-        if row[0]:
-            raise deleted(self._session_id)
-
-    def _save(self, state: Callable[[int], bytes]) -> None:
-        seq = self._row.head.seq
-        saved = state(seq)
+        connections = self._backend.connections
         params = {
             "session": self._session,
             "life": self._row.life,
-            "seq": Int8(seq),
-            "state": saved,
+            "saved": Int8(sum(change.saved for change in changes)),
+            "seqs": [Int8(change.seq) for change in changes],
+            "datas": [change.data.decode() for change in changes],
         }
-        self._backend.connections.run(_SAVE, params)
-
-    def _execute(
-        self, connection: Connection, text: str, **params: object
-    ) -> "psycopg.Cursor[tuple[object, ...]]":
-        query = self._backend.connections.query(text)
-        return connection.execute(query, {"session": self._session, **params})
-
-
-def checkpoint(backend: "PostgresBackend", session: str, row: SessionRow) -> SavedState | None:
-    """Return the state that the last compaction saved; None if there is none."""
-    rows = backend.connections.run(_LOAD, {"session": session, "life": row.life}, binary=True)
-    where = f"{backend.where}/checkpoints (session {session})"
-    return SavedState(rows[0][0], rows[0][1], where) if rows else None
-
-
-def drop_checkpoint(backend: "PostgresBackend", session: str) -> None:
-    """Delete the saved state."""
-    backend.connections.run(_DROP, {"session": session})
+        with connections.transaction() as connection:
+            if connection.execute(connections.query(_SHRINK), params).fetchone() is not None:
+                # The saved state may contain what is erased here. `run` saves another.
+                connection.execute(connections.query(DROP_CHECKPOINT), params)
+                connection.execute(connections.query(_WRITE), params)
+                return
+        row = self._backend.rows.session(self._session)
+        if row is not None and row.life == self._row.life:
+            raise deleted(self._session_id)
+        raise SessionNotFound(f"session {self._session_id!r} was purged during the compaction")
 
 
 def vacuum(connections: Connections) -> None:

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
+from weakref import finalize
 
 import psycopg
 from psycopg import generators
@@ -32,6 +33,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.numeric import Int8
 from psycopg.types.string import ByteaBinaryLoader
 
+from hansard.backend.contract import Hold
 from hansard.backend.postgres import errors
 from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.url import StoreUrl
@@ -482,13 +484,16 @@ class DedicatedConnection:
         connection.close()
 
 
-class AdvisoryLock:
+class AdvisoryLock(Hold):
     """A lock on the server, held by a dedicated connection: if the process dies, the server releases it."""
 
-    def __init__(self, connections: Connections, *names: str) -> None:
+    def __init__(self, connections: Connections, purpose: str, name: str) -> None:
+        self.number = lock_number(purpose, connections.url.schema, name)
+        self._pid = os.getpid()
         self._connections = connections
         self._connection = DedicatedConnection(connections)
-        self._number = Int8(lock_number(*names))
+        self._release = finalize(self, self._connection.close, unlock=True)
+        self._release.atexit = False
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if another one has held it for `timeout` seconds."""
@@ -496,25 +501,30 @@ class AdvisoryLock:
         try:
             while not self._connections.retry(self._try):
                 if time.monotonic() >= deadline:
-                    self.release()
+                    self.close()
                     return False
                 time.sleep(_LOCK_PAUSE)
         except BaseException:
-            self.release()
+            self.close()
             raise
         return True
 
     def _try(self) -> bool:
         with self._connection.using() as connection:
-            found = connection.execute("SELECT pg_try_advisory_lock(%s)", (self._number,))
+            found = connection.execute("SELECT pg_try_advisory_lock(%s)", (self.number,))
             return found.fetchone() == (True,)
 
-    def release(self) -> None:
-        """Release the lock, if it is held."""
-        self._connection.close(unlock=True)
+    def check(self) -> None:
+        if self._pid != os.getpid():
+            raise Closed("opened before a fork, by the parent process; open it in this process")
+        if not self._release.alive:
+            raise Closed("closed; open it again")
+
+    def close(self) -> None:
+        self._release()
 
 
-def lock_number(*names: str) -> int:
+def lock_number(purpose: str, schema: str, *names: str) -> Int8:
     """Return the number of an advisory lock: the same for the same names on every machine."""
-    digest = hashlib.sha256("\0".join(("hansard", *names)).encode()).digest()
-    return int.from_bytes(digest[:8], signed=True)
+    digest = hashlib.sha256("\0".join(("hansard", purpose, schema, *names)).encode()).digest()
+    return Int8(int.from_bytes(digest[:8], signed=True))

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg.types.numeric import Int8
 
 from hansard.backend.postgres.connection import (
     Connection,
@@ -86,7 +85,7 @@ class PostgresTables:
                 "set_config('synchronous_commit', 'off', true)",
                 (_PATIENCE,),
             )
-            number = Int8(lock_number("index", self._connections.url.schema))
+            number = lock_number("index", self._connections.url.schema)
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
             with connection.pipeline():
                 yield

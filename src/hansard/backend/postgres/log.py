@@ -21,8 +21,8 @@ from hansard.backend.contract import (
     SavedState,
     attempt,
 )
-from hansard.backend.postgres import compact
 from hansard.backend.postgres.append import LATER, PendingInsert, Writer, deleted
+from hansard.backend.postgres.compact import DROP_CHECKPOINT, LOAD_CHECKPOINT, Compaction
 from hansard.backend.postgres.read import Purged, SessionRow
 from hansard.backend.postgres.schema import session_number
 from hansard.errors import InvalidEvent, SessionNotFound
@@ -43,24 +43,27 @@ _SALVAGED: Final = 200
 _SYNC: Final = """
 UPDATE {schema}.sessions SET last_seq = last_seq WHERE session = %(session)s::uuid"""
 
-#: With another life: a reader must not report the earlier events as missing.
-_CONTINUE: Final = """
-UPDATE {schema}.sessions
-SET before = last_seq, last_seq = last_seq + %(count)s::bigint, bytes = %(bytes)s::bigint,
-    life = gen_random_uuid(), updated = {later}
-WHERE session = %(session)s::uuid AND last_seq = %(expected)s::bigint AND internal
-RETURNING updated""".replace("{later}", LATER)
-_CLEAR: Final = """
-DELETE FROM {schema}.events
-WHERE session = %(session)s::uuid AND seq <= %(expected)s::bigint"""
-_FILL: Final = """
-INSERT INTO {schema}.events (session, seq, append_id, append_count, control, stamp, kind, data)
-SELECT %(session)s::uuid, %(expected)s::bigint + e.place,
-       CASE e.place WHEN 1 THEN gen_random_uuid() END,
-       CASE e.place WHEN 1 THEN %(count)s::integer END, e.control, %(stamp)s, e.kind, e.data
-FROM unnest(%(controls)b::boolean[], %(kinds)b::varchar[], %(datas)b::text[])
-     WITH ORDINALITY AS e (control, kind, data, place)"""
-
+#: Continues an internal log with other events, in the place of all there are. With another life: a reader
+#: must not report the earlier events as missing.
+_REPLACE: Final = """
+WITH s AS (
+    UPDATE {schema}.sessions
+    SET before = last_seq, last_seq = last_seq + %(count)s::bigint, bytes = %(bytes)s::bigint,
+        life = gen_random_uuid(), updated = {later}
+    WHERE session = %(session)s::uuid AND last_seq = %(expected)s::bigint AND internal
+    RETURNING updated
+), c AS (
+    DELETE FROM {schema}.events
+    WHERE session = %(session)s::uuid AND seq <= %(expected)s::bigint AND EXISTS (SELECT FROM s)
+), e AS (
+    INSERT INTO {schema}.events (session, seq, append_id, append_count, control, stamp, kind, data)
+    SELECT %(session)s::uuid, %(expected)s::bigint + e.place,
+           CASE e.place WHEN 1 THEN gen_random_uuid() END,
+           CASE e.place WHEN 1 THEN %(count)s::integer END, e.control, s.updated, e.kind, e.data
+    FROM s, unnest(%(controls)b::boolean[], %(kinds)b::varchar[], %(datas)b::text[])
+            WITH ORDINALITY AS e (control, kind, data, place)
+)
+SELECT updated FROM s""".replace("{later}", LATER)
 _DROP: Final = "DELETE FROM {schema}.sessions WHERE session = %(session)s::uuid RETURNING id"
 _EMPTY: Final = "DELETE FROM {schema}.events WHERE session = %(session)s::uuid"
 _FREE: Final = """
@@ -68,14 +71,14 @@ SELECT 1 FROM {schema}.sessions WHERE session = %(session)s::uuid FOR NO KEY UPD
 
 
 class PostgresLog(InternalLog):
-    """A session as rows. `buried`: for reading only, also from the trash."""
+    """A session as rows. `from_trash`: for reading only, also from the trash."""
 
     def __init__(
-        self, backend: "PostgresBackend", session_id: str, *, buried: bool = False
+        self, backend: "PostgresBackend", session_id: str, *, from_trash: bool = False
     ) -> None:
         self.session_id = session_id
         self._backend = backend
-        self._buried = buried
+        self._from_trash = from_trash
         self._session = session_number(session_id)
         self._writer: Writer | None = None
 
@@ -109,21 +112,11 @@ class PostgresLog(InternalLog):
             "kinds": [one.kind for one in events],
             "datas": [one.data.decode() for one in events],
         }
-        if not self._backend.connections.retry(lambda: self._replace(params)):
+        if not self._backend.connections.run(_REPLACE, params):
             row = self._row()
             if row is None:
                 raise SessionNotFound(f"no log {self.session_id!r} in this store")
             raise seq_conflict(self.session_id, expected_seq, row.head.seq)
-
-    def _replace(self, params: dict[str, object]) -> bool:
-        connections = self._backend.connections
-        with connections.using() as connection, connection.transaction():
-            found = connection.execute(connections.query(_CONTINUE), params).fetchone()
-            if found is not None:
-                connection.execute(connections.query(_CLEAR), params)
-                filled = {**params, "stamp": found[0]}
-                connection.execute(connections.query(_FILL), filled)
-        return found is not None
 
     def drop(self) -> bool:
         self._backend.check_writable()
@@ -148,11 +141,11 @@ class PostgresLog(InternalLog):
         return PostgresReader(self._backend, self.session_id, self._session, self._row())
 
     def wait(self, after: int, timeout: float) -> bool:
-        return self._backend.notifier.wait(self._session, lambda: self._is_behind(after), timeout)
+        def has_grown() -> bool:
+            row = self._row()
+            return row is not None and row.head.seq > after
 
-    def _is_behind(self, after: int) -> bool:
-        row = self._row()
-        return row is not None and row.head.seq > after
+        return self._backend.notifier.wait(self._session, has_grown, timeout)
 
     def is_busy(self) -> bool:
         if self._row() is None or self._backend.read_only:
@@ -205,7 +198,7 @@ class PostgresLog(InternalLog):
 
     def drop_checkpoint(self) -> None:
         self._backend.check_writable()
-        compact.drop_checkpoint(self._backend, self._session)
+        self._run(DROP_CHECKPOINT)
 
     def compact(
         self,
@@ -224,16 +217,16 @@ class PostgresLog(InternalLog):
         row = self._row()
         if row is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        compaction = compact.Compaction(self._backend, self.session_id, self._session, row, filter)
+        compaction = Compaction(self._backend, self.session_id, self._session, row, filter)
         return compaction.plan() if dry_run else compaction.run(progress, state, wait=wait)
 
     def _run(self, text: str) -> list[tuple[object, ...]]:
         return self._backend.connections.run(text, {"session": self._session})
 
     def _row(self) -> SessionRow | None:
-        """Return the session's row; raise `SessionDeleted` if it is in the trash, unless `buried`."""
+        """Return the session's row; raise `SessionDeleted` if it is in the trash, unless `from_trash`."""
         row = self._backend.rows.session(self._session)
-        if row is not None and row.deleted and not self._buried:
+        if row is not None and row.deleted and not self._from_trash:
             raise deleted(self.session_id)
         return row
 
@@ -270,7 +263,10 @@ class PostgresReader(LogReader):
     def checkpoint(self) -> SavedState | None:
         if self._row is None or not self._backend.rows.may_have_checkpoint(self._session):
             return None
-        return compact.checkpoint(self._backend, self._session, self._row)
+        params = {"session": self._session, "life": self._row.life}
+        rows = self._backend.connections.run(LOAD_CHECKPOINT, params, binary=True)
+        where = f"{self._backend.where}/checkpoints (session {self._session})"
+        return SavedState(rows[0][0], rows[0][1], where) if rows else None
 
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
         if self._row is None:

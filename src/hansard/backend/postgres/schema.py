@@ -190,8 +190,7 @@ def _version(connections: Connections, connection: Connection) -> int | None:
 def _create(connections: Connections, connection: Connection) -> None:
     schema = connections.url.schema
     connection.execute("SELECT set_config('statement_timeout', '0', true)")
-    number = Int8(lock_number("migrate", schema))
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number("migrate", schema),))
     # Not `to_regnamespace`, which may be cached from before the lock. Not `IF NOT EXISTS` either: it needs
     # the privilege to create a schema even if the schema exists.
     query = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
