@@ -1,7 +1,4 @@
-"""Keys of many vendors, of no use to anybody.
-
-They are put together when the tests run: a scanner that looks at this repository finds none.
-"""
+"""Invalid keys of many vendors, built when the tests run: a scanner finds none in this repository."""
 
 import base64
 import json
@@ -18,7 +15,7 @@ JWT = ".".join([_base64url({"alg": "HS256"}), _base64url({"sub": "user-1"}), _MI
 _LINES = "\n".join([_MIXED] * 4 + ["ab=="])
 PEM = f"-----BEGIN RSA {'PRIVATE'} KEY-----\n{_LINES}\n-----END RSA {'PRIVATE'} KEY-----"
 
-#: What it is called when it is redacted, and a key: found wherever it stands.
+#: The name under which a key is redacted, and the key.
 KEYS: dict[str, tuple[str, str]] = {
     "openai project": ("OpenAI key", "sk-" + "proj-" + "A" * 40),
     "openai": ("OpenAI key", "sk-" + _MIXED[:48]),
@@ -42,14 +39,8 @@ KEYS: dict[str, tuple[str, str]] = {
     "slack bot": ("Slack token", "xo" + "xb-123456789012-" + _MIXED[:24]),
     "slack user": ("Slack token", "xo" + "xp-123456789012-" + _MIXED[:24]),
     "slack app": ("Slack token", "xa" + "pp-1-A012345678-" + _HEX),
-    "slack webhook": (
-        "webhook",
-        "https://hooks." + "slack.com/services/T00000000/B00000000/" + _MIXED[:24],
-    ),
-    "discord webhook": (
-        "webhook",
-        "https://" + "discord.com/api/webhooks/123456789012345678/" + _MIXED + _MIXED[:16],
-    ),
+    "slack webhook": ("webhook", "hooks." + "slack.com/services/T00000000/B0000/" + _MIXED[:24]),
+    "discord webhook": ("webhook", "discord" + ".com/api/webhooks/12345678/" + _MIXED + "a" * 16),
     "discord bot": ("Discord token", "MTA" + _MIXED[:23] + "." + _MIXED[:6] + "." + _MIXED[:38]),
     "google": ("Google key", "AI" + "za" + _MIXED[:35]),
     "google, bound to an account": ("Google key", "A" + "Q.Ab" + _MIXED[:48]),
@@ -95,12 +86,12 @@ KEYS: dict[str, tuple[str, str]] = {
     "curl": ("password", "curl -u user:" + "hunter2 example.com"),
 }
 
-#: The parts of a key that must not be seen; for most, all of it behind what announces it.
+#: Secret parts of keys that begin with something else.
 _SEEN = ("hunter2", "hun@ter2", "hun/ter2", "dXNlcjpwYXNzd29yZA", "abcdef123")
 
 
 def telltale(key: str) -> str:
-    """Return the part of a key that must be gone when it was redacted."""
+    """Return the part of a key that redaction must remove."""
     return next((part for part in _SEEN if part in key), _longest(key))
 
 

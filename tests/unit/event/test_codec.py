@@ -1,4 +1,4 @@
-"""What goes in comes out equal, or is refused with the place that cannot be kept."""
+"""Data is decoded equal to what was encoded, or refused with the place that JSON cannot hold."""
 
 import datetime as dt
 import decimal
@@ -18,27 +18,27 @@ from hansard.errors import InvalidEvent
 from hansard.event import codec
 
 
-class Colour(enum.StrEnum):
-    """Text by another name."""
+class Color(enum.StrEnum):
+    """An enum of strings."""
 
     RED = "red"
 
 
 class Size(enum.IntEnum):
-    """A number by another name."""
+    """An enum of numbers."""
 
     BIG = 3
 
 
 @dataclass
 class Point:
-    """No JSON, though msgspec would write it."""
+    """Not JSON, although msgspec would write it."""
 
     x: int
 
 
 class Pair(msgspec.Struct):
-    """No JSON either."""
+    """Not JSON either."""
 
     x: int
 
@@ -60,7 +60,7 @@ KEPT: list[tuple[str, Any, Any]] = [
     ("nested", {"a": [{"b": [[], {}]}]}, {"a": [{"b": [[], {}]}]}),
     ("odd keys", ODD, ODD),
     ("tuples are lists", (1, (2, [3])), [1, [2, [3]]]),
-    ("enums are their values", [Colour.RED, Size.BIG], ["red", 3]),
+    ("enums are their values", [Color.RED, Size.BIG], ["red", 3]),
     ("ordered dicts are dicts", OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
 ]  # fmt: skip
 
@@ -70,7 +70,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("infinity", math.inf, r"\['v'\]: inf"),
     ("too large a number", 1e400, r"\['v'\]: inf"),
     ("minus infinity inside", [1, {"a": -math.inf}], r"\['v'\]\[1\]\['a'\]: -inf"),
-    ("nan beside a tuple", [(1,), math.nan], r"\['v'\]\[1\]: nan"),
+    ("nan next to a tuple", [(1,), math.nan], r"\['v'\]\[1\]: nan"),
     ("bytes", b"x", r"\['v'\]: bytes"),
     ("bytearray", bytearray(b"x"), r"\['v'\]: bytearray"),
     ("set", {1}, r"\['v'\]: set"),
@@ -131,7 +131,7 @@ def test_what_json_cannot_hold_is_refused(value: Any, says: str) -> None:
 
 @pytest.mark.parametrize("data", [None, [], "{}", b"{}", 1, OrderedDict(), msgspec.Raw(b"{}")])
 def test_data_are_a_dict(data: object) -> None:
-    """An event's data are a dict, and nothing that only looks like one."""
+    """An event's data must be a dict, not something similar."""
     with pytest.raises(
         InvalidEvent, match=f"must be a dict that holds JSON, not {type(data).__name__}"
     ):
@@ -139,7 +139,7 @@ def test_data_are_a_dict(data: object) -> None:
 
 
 def nested(depth: int, *, lists: bool = False) -> dict[str, Any]:
-    """Return a dict of so many levels."""
+    """Return a dict with this many levels."""
     value: Any = {} if not lists else []
     for _ in range(depth - 2):
         value = [value] if lists else {"a": value}
@@ -167,14 +167,14 @@ def test_deep_nesting_is_bounded(lists: bool) -> None:
     assert session.state().metadata == nested(127, lists=lists)
 
 
-def test_brackets_in_text_are_no_levels() -> None:
-    """Only brackets of JSON count as depth: those in a text, escaped quotes and all, do not."""
+def test_brackets_in_strings_are_not_levels() -> None:
+    """Only brackets of JSON count as depth, not those in strings, even with escaped quotes."""
     text = '{["\\' * 500
     data = {"a": text, text: [text], "b": '"', "c": "\\"}
     assert codec.decode(codec.encode(data)) == data
 
 
-def test_a_circle_is_refused() -> None:
+def test_a_cycle_is_refused() -> None:
     """N-74: a value that contains itself is an error, not an endless loop."""
     circle: dict[str, Any] = {}
     circle["self"] = [circle]

@@ -1,4 +1,4 @@
-"""An event: a fact that never changes, whose data are the reader's own."""
+"""An event never changes, and its data belong to the reader."""
 
 import pickle
 from datetime import UTC, datetime
@@ -12,8 +12,8 @@ EVENT = Event(
 )
 
 
-def test_an_event_reads_its_data_when_asked() -> None:
-    """`data`, `message` and `time` are read from what is stored; unknown fields are kept (N-43)."""
+def test_an_event_decodes_its_data() -> None:
+    """N-43: `data`, `message` and `time` are read from the stored bytes; unknown fields stay."""
     assert EVENT.data == {"message": {"a": [1]}, "later": 1}
     assert EVENT.message == {"a": [1]}
     assert EVENT.time == datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -21,7 +21,7 @@ def test_an_event_reads_its_data_when_asked() -> None:
 
 
 def test_an_event_never_changes() -> None:
-    """N-63: an event's fields cannot be set, and changing its data changes no other reading of them."""
+    """N-63: an event's fields cannot be set, and each read of its data is a new object."""
     with pytest.raises(AttributeError):
         EVENT.seq = 8  # type: ignore[misc]
     EVENT.data["message"]["a"].append(2)
@@ -31,7 +31,7 @@ def test_an_event_never_changes() -> None:
     assert EVENT.data["message"] == {"a": [1]}
 
 
-def test_an_event_can_travel() -> None:
+def test_an_event_can_be_pickled() -> None:
     """An event can be pickled, compared and put into a set."""
     assert pickle.loads(pickle.dumps(EVENT)) == EVENT  # noqa: S301
     assert len({EVENT, Event(EVENT.seq, EVENT.stamp, EVENT.kind, EVENT.raw, EVENT.key)}) == 1

@@ -1,4 +1,4 @@
-"""Credentials are refused in metadata and found in texts; what only looks like one is left alone."""
+"""Credentials are refused in metadata and found in texts; what only looks like one is unchanged."""
 
 import base64
 import copy
@@ -30,13 +30,8 @@ VALUE = "hunter" + "2"
 MEGABYTE = 1_000_000
 
 
-def words(text: str) -> list[str]:
-    """Return the words of a text."""
-    return text.split()
-
-
 def changed(text: str) -> bool:
-    """Say whether redacting changes a text; if it does not, the text itself must come back."""
+    """Return whether redacting changes a text; if not, the same object must be returned."""
     found, count = secrets.redact_text(text)
     assert (count == 0) == (found is text)
     return count > 0
@@ -44,8 +39,7 @@ def changed(text: str) -> bool:
 
 # -- refusing ---------------------------------------------------------------------------------------
 
-NAMES = words(
-    """
+NAMES = """
     api_key apikey api-key apiKey APIKey API_KEY x-api-key X-API-KEY xApiKey openai_api_key OPENAI_API_KEY
     openaiApiKey api_keys api_key_2 apiKeyProd authorization Authorization AUTHORIZATION proxy-authorization
     password Password PASSWORD passwd passphrase pwd db_password dbPassword DB_PASSWORD dbpassword passwords
@@ -53,11 +47,9 @@ NAMES = words(
     webhook_secret secrets access_token accessToken ACCESS_TOKEN access-token refresh_token auth_token
     authToken bearer_token session_token private_key privateKey aws_secret_access_key secret_key bearer Bearer
     cookie Cookie set-cookie credentials credential
-"""
-)
+""".split()  # noqa: SIM905 - a table
 
-OTHER_NAMES = words(
-    """
+OTHER_NAMES = """
     token_count input_tokens output_tokens max_tokens tokens total_tokens tokenizer token_ids secretary
     password_reset_requested author authorization_required authorization_url key keys monkey keyboard
     public_key publicKey publishable_key cookie_banner cookies_accepted passwordless password_policy
@@ -65,13 +57,12 @@ OTHER_NAMES = words(
     api_key_name access_key_id is_secret has_password use_api_key next_page_token pad_token stop_token
     compass bypass passenger pass
     credentials_provider bearer_format forbearer
-"""
-)
+""".split()  # noqa: SIM905 - a table
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_credential_is_refused_by_its_name(name: str) -> None:
-    """N-65: a text under the name of a credential is refused, at any depth and in any case."""
+    """N-65: a string under the name of a credential is refused, at any depth and in any case."""
     for data in ({name: VALUE}, {"model": {"settings": [{name: VALUE}]}}):
         with pytest.raises(SecretRefused) as caught:
             secrets.refuse(data, "metadata")
@@ -80,7 +71,7 @@ def test_a_credential_is_refused_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
 def test_other_names_pass(name: str) -> None:
-    """N-65: a name that only has a word in common with a credential's is no reason to refuse."""
+    """N-65: a name that only shares a word with a credential's name is not refused."""
     for value in (VALUE, "yes", True, 7, None, ["Hel", "lo"], {"a": 1}):
         secrets.refuse({name: value}, "metadata")
 
@@ -98,13 +89,13 @@ def test_other_names_pass(name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_placeholder_passes(name: str, value: Any) -> None:
-    """N-65: what stands for a credential, and is none, is stored: a mask, a variable, nothing."""
+    """N-65: a placeholder for a credential is stored: a mask, a variable, nothing."""
     secrets.refuse({name: value}, "metadata")
     assert secrets.redact({name: value}) == ({name: value}, 0)
 
 
 def test_numbers_are_refused_only_under_unmistakable_names() -> None:
-    """N-65: a password may be a number; most numbers beside a secret's name are counts."""
+    """N-65: a password may be a number; most numbers under a secret's name are counts."""
     for name in ("password", "api_key"):
         with pytest.raises(SecretRefused):
             secrets.refuse({name: 12345678}, "metadata")
@@ -114,23 +105,17 @@ def test_numbers_are_refused_only_under_unmistakable_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["token", "access_key", "service_key", "openai_key", "push_token"])
-def test_a_doubtful_name_needs_a_made_value(name: str) -> None:
-    """N-65: under a name with two meanings, only what looks made by a machine is a credential."""
-    for value in (
-        "Hello",
-        "s",
-        "a sentence of several words, and 1 number",
-        "/etc/keys/1",
-        "a/b:c",
-    ):
+def test_an_ambiguous_name_needs_a_random_value(name: str) -> None:
+    """N-65: under an ambiguous name, only a random-looking value is a credential."""
+    for value in ("Hello", "s", "a sentence of words, and 1 number", "/etc/keys/1", "a/b:c"):
         secrets.refuse({name: value}, "metadata")
     with pytest.raises(SecretRefused):
         secrets.refuse({name: "9f8e7d6c5b4a39281706"}, "metadata")
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_known_shape_is_refused_wherever_it_stands(key: str) -> None:
-    """N-65: a key of a known shape is refused under any name, in a longer text, and as a name."""
+def test_a_known_shape_is_refused_everywhere(key: str) -> None:
+    """N-65: a key of a known shape is refused under any name, in a longer string, and as a name."""
     _, text = KEYS[key]
     for data in ({"a": text}, {"a": [{"b": f"see {text} there"}]}, {f"{text}": 1}):
         with pytest.raises(SecretRefused) as caught:
@@ -138,8 +123,8 @@ def test_a_known_shape_is_refused_wherever_it_stands(key: str) -> None:
         assert telltale(text) not in str(caught.value)
 
 
-def test_the_error_names_the_place_and_what_to_do_but_not_the_value() -> None:
-    """N-65: the error says where the credential stands and how to pass it, and does not repeat it."""
+def test_the_error_has_the_place_and_not_the_value() -> None:
+    """N-65: the error names the place of the credential, but does not repeat the value."""
     with pytest.raises(SecretRefused) as caught:
         secrets.refuse({"model": {"options": [{}, {"api_key": VALUE}]}}, "metadata")
     assert caught.value.place == "metadata['model']['options'][1]['api_key']"
@@ -159,7 +144,7 @@ def test_the_error_names_the_place_and_what_to_do_but_not_the_value() -> None:
     ],
 )  # fmt: skip
 def test_a_url_without_a_password_passes(url: str) -> None:
-    """N-65: an address, an @ in a path, and a user who needs no password are no userinfo to refuse."""
+    """N-65: an address, an @ in a path, and a user without a password are not refused."""
     secrets.refuse({"base_url": url}, "metadata")
     assert not changed(f"go to {url} and see")
 
@@ -180,8 +165,8 @@ def test_a_url_without_a_password_passes(url: str) -> None:
         {"pwd": "hunter2"},
     ],
 )
-def test_a_credential_is_refused_in_whatever_it_is_wrapped(data: dict[str, Any]) -> None:
-    """N-65: JSON in a text, a connection string, an object under a credential's name are looked into."""
+def test_a_wrapped_credential_is_refused(data: dict[str, Any]) -> None:
+    """N-65: JSON in a string, connection strings and objects under a credential's name are searched."""
     with pytest.raises(SecretRefused):
         secrets.refuse(data, "metadata")
 
@@ -196,11 +181,7 @@ def test_a_credential_is_refused_in_whatever_it_is_wrapped(data: dict[str, Any])
         {"model": "gpt-4o", "temperature": 0.2, "max_tokens": 100, "stop": ["\n"], "user": "u7"},
         {"workspace": "/home/user/secret-project", "pwd": "/home/user", "commit": "a" * 40},
         {"tools": [{"parameters": {"properties": {"api_key": {"type": "string"}}}}]},
-        {
-            "tools": [
-                {"properties": {"password": {"type": "string", "description": "The password"}}}
-            ]
-        },
+        {"properties": {"password": {"type": "string", "description": "The password"}}},
         {"password": {"type": "string", "format": "password", "pattern": "^.{8,}$"}},
         {"credentials": {"source": "env", "name": "OPENAI_API_KEY"}},
         {"fetch": {"credentials": "same-origin"}},
@@ -208,7 +189,7 @@ def test_a_credential_is_refused_in_whatever_it_is_wrapped(data: dict[str, Any])
     ],
 )
 def test_ordinary_metadata_pass(data: dict[str, Any]) -> None:
-    """N-65: titles about passwords, schemas of tools, settings of models are stored."""
+    """N-65: titles about passwords, schemas of tools and settings of models are stored."""
     secrets.refuse(data, "metadata")
     assert secrets.redact(data) == (data, 0)
 
@@ -218,7 +199,7 @@ def test_ordinary_metadata_pass(data: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_is_redacted_in_a_text(key: str) -> None:
-    """N-67: each shape is found in prose, in quotes and in JSON, is gone, and is called by its name."""
+    """N-67: each shape is found in prose, in quotes and in JSON, and replaced by its name."""
     what, text = KEYS[key]
     for before, after in (("", ""), ("it is ", " I think"), ('a "', '".'), ("\n(", ")\n")):
         found, count = secrets.redact_text(before + text + after)
@@ -230,8 +211,8 @@ def test_a_key_is_redacted_in_a_text(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_key_is_redacted_in_every_corner_of_a_value(key: str) -> None:
-    """N-67: keys are found in lists, in names of fields, and in JSON inside of JSON inside of a text."""
+def test_a_key_is_redacted_at_any_depth(key: str) -> None:
+    """N-67: keys are found in lists, in names of fields, and in JSON inside JSON inside a string."""
     _, text = KEYS[key]
     inner = json.dumps({"args": json.dumps({"deep": [json.dumps(text)]})})
     value = {"a": [text, {"b": text}], text: 1, "arguments": inner, "cut": inner[:-1], "n": 1}
@@ -265,7 +246,7 @@ ASSIGNED = [
 
 @pytest.mark.parametrize("text", ASSIGNED)
 def test_what_is_assigned_to_a_credential_is_redacted(text: str) -> None:
-    """N-67: a value behind a credential's name is gone, in code, in configuration, in cut-off JSON."""
+    """N-67: a value assigned to a credential's name is redacted, in code, configuration and cut-off JSON."""
     found, count = secrets.redact_text(text)
     assert count >= 1
     assert "hunter2" not in found
@@ -312,16 +293,16 @@ CLEAN = [
 
 
 @pytest.mark.parametrize("text", CLEAN)
-def test_what_holds_no_credential_comes_back_as_it_is(text: str) -> None:
-    """N-67: prose, code, schemas, hashes, ids and near misses of every shape are not mangled."""
+def test_a_text_without_credentials_is_unchanged(text: str) -> None:
+    """N-67: prose, code, schemas, hashes, ids and near misses of every shape are unchanged."""
     assert secrets.redact_text(text)[0] == text
     assert not changed(text)
     value = {"role": "user", "content": [{"type": "text", "text": text}]}
     assert secrets.redact(value)[0] is value
 
 
-def test_random_data_are_not_mangled(rng: random.Random) -> None:
-    """N-67: images in base64, UUIDs and hashes of all kinds hold nothing that looks like a key."""
+def test_random_data_are_unchanged(rng: random.Random) -> None:
+    """N-67: images in base64, UUIDs and hashes of all kinds are unchanged."""
     for _ in range(20):
         noise = rng.randbytes(20_000)
         image = "data:image/png;base64," + base64.b64encode(noise).decode()
@@ -331,19 +312,17 @@ def test_random_data_are_not_mangled(rng: random.Random) -> None:
         assert not changed(hashlib.sha256(noise).hexdigest())
 
 
-WORDS = words(
-    """
+WORDS = """
     the a of and to in is you that it he was for on are with as his they be at one have this from or had by
     user assistant tool call result model agent file line error test function return class def import async
     await key keys token tokens author cookie secret password login reset required policy 1 2 42 3.14 2024
     hello, world. Why? yes! (see) [1] {x} "quoted" 'single' `code` a/b c:\\d x_y z-w 100% #tag @user && || ->
-"""
-)
+""".split()  # noqa: SIM905 - a table
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=40))
 def test_sentences_are_not_changed(said: list[str]) -> None:
-    """N-67: no order of ordinary words is taken for a credential."""
+    """N-67: no sequence of ordinary words is a credential."""
     assert not changed(" ".join(said))
 
 
@@ -367,8 +346,8 @@ JSON = st.recursive(
 
 @given(JSON)
 @example({"api_key": "https://hooks.slack.com/services/T00000000/B00000000/" + "A1b2C3d4E5f6" * 2})
-def test_what_was_redacted_holds_nothing_more_to_redact(value: Any) -> None:
-    """N-67: redacting twice is redacting once, and it changes nothing of what it is given."""
+def test_redaction_is_idempotent(value: Any) -> None:
+    """N-67: redacting twice equals redacting once, and does not change its argument."""
     before = copy.deepcopy(value)
     once, count = secrets.redact(value)
     assert value == before
@@ -377,24 +356,24 @@ def test_what_was_redacted_holds_nothing_more_to_redact(value: Any) -> None:
 
 
 @given(SOUP, st.sampled_from(sorted(KEYS)), SOUP)
-def test_a_key_among_anything_is_gone_or_was_no_key_there(left: str, key: str, right: str) -> None:
-    """N-67: whatever stands around it and apart from it, a key does not come through."""
+def test_a_key_is_redacted_in_any_context(left: str, key: str, right: str) -> None:
+    """N-67: a key that is separate from the text around it is redacted, whatever that text is."""
     _, text = KEYS[key]
-    # Glued to a letter it may be another thing.
+    # Next to a letter it may be something else.
     assume(text not in left + right)
     found, _ = secrets.redact_text(f"{left}\n {text} \n{right}")
     assert text not in found
 
 
-def test_a_key_glued_to_another_is_found_once_that_is_gone() -> None:
-    """N-67: what only shows when its neighbour was redacted is redacted too."""
+def test_a_key_next_to_another_is_found() -> None:
+    """N-67: a key that only shows after its neighbor was redacted is redacted too."""
     text = KEYS["digitalocean"][1] + KEYS["openai project"][1]
     found = "[redacted: DigitalOcean token][redacted: OpenAI key]"
     assert secrets.redact_text(text) == (found, 2)
 
 
-def test_two_names_that_are_keys_stay_two() -> None:
-    """N-67: fields whose names are redacted do not take each other's place."""
+def test_two_redacted_names_stay_separate() -> None:
+    """N-67: fields whose names are redacted do not replace each other."""
     one, other = KEYS["github"][1], KEYS["github oauth"][1]
     found, count = secrets.redact({one: 1, other: 2, "a": 3})
     assert count == 2
@@ -414,16 +393,16 @@ UNITS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
-def test_hostile_texts_take_no_time_out_of_proportion(unit: str) -> None:
-    """N-74: 256 KB that begin a pattern over and over are done with; the timeout of the run judges."""
-    # A square of it would still be 60 milliards of steps.
+def test_hostile_texts_take_linear_time(unit: str) -> None:
+    """N-74: 256 KB that begin a pattern again and again are searched before the test times out."""
+    # Quadratic time would be 60 billion steps.
     text = (unit * (MEGABYTE // 4 // len(unit) + 1))[: MEGABYTE // 4]
     found, count = secrets.redact_text(text)
     assert (found == text) == (count == 0)
 
 
-def test_deep_json_in_a_text_is_looked_at_as_text() -> None:
-    """N-74: JSON too deep to be read stops nothing, and a key in it is still found."""
+def test_deep_json_is_searched_as_text() -> None:
+    """N-74: a key in JSON that is too deep to decode is still found."""
     _, key = KEYS["openai"]
     for depth in (100, 300, 450, 700, 900, 5_000, 100_000):
         found, count = secrets.redact_text("[" * depth + json.dumps(key) + "]" * depth)
@@ -432,7 +411,7 @@ def test_deep_json_in_a_text_is_looked_at_as_text() -> None:
 
 
 def test_every_shape_has_a_sample() -> None:
-    """N-67: no shape and no vendor is without a key in the corpus that proves it."""
+    """N-67: every shape and every vendor has a key in the corpus."""
     texts = [text for _, text in KEYS.values()]
     for what, hints, _, pattern in secrets.SHAPES:
         hinted = [text for text in texts if any(hint in text.lower() for hint in hints)]
@@ -471,25 +450,25 @@ STRUCTURES: list[Callable[[str], Any]] = [
 
 
 def missed(shown: list[tuple[str, str]]) -> float:
-    """Return the share of keys of which the longest piece is still shown, given keys and texts."""
+    """Return the share of keys whose longest piece is still in its text."""
     pieces = [(max(re.split("[^A-Za-z0-9]+", key), key=len), text) for key, text in shown]
     return sum(piece in text for piece, text in pieces) / len(pieces)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_vendors_keys_are_found(seed: int) -> None:
-    """N-67: of 200 vendors' keys, 98 % are found as assignments and in structures, 90 % bare."""
+    """N-67: of 218 vendors' keys, all are found as assignments and in structures, 94 % bare."""
     keys = list(vendor_keys(seed).values())
-    assert len(keys) >= 200
+    assert len(keys) == 218
     for form in FORMS:
         texts = [(key, secrets.redact_text(form.format(key))[0]) for key in keys]
-        assert missed(texts) <= 0.02, form
+        assert missed(texts) == 0, form
     for number, structure in enumerate(STRUCTURES):
         texts = [(key, json.dumps(secrets.redact(structure(key))[0])) for key in keys]
-        assert missed(texts) <= 0.02, number
+        assert missed(texts) == 0, number
     for form in ("{}", "my key is {}, why?", "({})"):
         texts = [(key, secrets.redact_text(form.format(key))[0]) for key in keys]
-        assert missed(texts) <= 0.1, form
+        assert missed(texts) <= 0.06, form
 
 
 @pytest.mark.parametrize(
@@ -499,8 +478,8 @@ def test_vendors_keys_are_found(seed: int) -> None:
 @pytest.mark.parametrize(
     "form", ["DB_PASSWORD={}", "A=1\n  export DB_PASSWORD={}\n", "db.password={}\nb=2"]
 )
-def test_nothing_in_an_env_file_passes_for_a_variable(form: str, value: str) -> None:
-    """N-67: alone on its line, a value with `_`, `.` or punctuation is a value, and goes as a whole."""
+def test_a_value_in_an_env_file_is_not_a_variable(form: str, value: str) -> None:
+    """N-67: alone on its line, a value with `_`, `.` or punctuation is redacted completely."""
     if "db." in form and "(" in value:
         value = value.replace("(", "").replace(")", "")
     shown, count = secrets.redact_text(form.format(value))
@@ -509,7 +488,7 @@ def test_nothing_in_an_env_file_passes_for_a_variable(form: str, value: str) -> 
 
 
 def found_in(texts: Iterable[str], size: int) -> tuple[int, int]:
-    """Return how many credentials are found in that many characters of texts, and how many were read."""
+    """Return how many credentials `size` characters of texts hold, and how many characters were read."""
     count = read = 0
     for text in texts:
         count += len(secrets.find(text[: size - read]))
@@ -517,8 +496,8 @@ def found_in(texts: Iterable[str], size: int) -> tuple[int, int]:
     return count, read
 
 
-def test_python_source_is_left_alone() -> None:
-    """N-67: Python source, the standard library, holds no more than one find per MB."""
+def test_python_source_is_unchanged() -> None:
+    """N-67: the standard library has at most one find per MB."""
     library = Path(sysconfig.get_path("stdlib"))
     files = [path for pattern in ("*.py", "[a-z]*/*.py") for path in sorted(library.glob(pattern))]
     count, read = found_in((path.read_text(errors="replace") for path in files), 4 * MEGABYTE)
@@ -526,35 +505,27 @@ def test_python_source_is_left_alone() -> None:
     assert count <= 4
 
 
-def test_the_finds_in_a_directory_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """N-67: the tool that measures false finds counts them, and says so if they are too many."""
+def test_the_tool_counts_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """N-67: the tool that measures false finds fails if they are too many."""
     source = tmp_path / "a.py"
     source.write_text("password: str\nkey = settings.api_key\nurl = 'https://example.com'\n")
     assert secret_finds.main([str(tmp_path)]) == 0
     source.write_text("password = 'hunter22'\napi_key = 'ghp_" + "xY7" * 12 + "'\n")
     assert secret_finds.main([str(tmp_path), "--list"]) == 1
-    assert "2 finds, 1 not shaped like a key" in (said := capsys.readouterr().out)
-    assert "a.py:1: password: 'hunter22'" in said
+    shown = capsys.readouterr().out
+    assert "2 finds, 1 not shaped like a key" in shown
+    assert "a.py:1: password: 'hunter22'" in shown
 
 
-def test_prose_is_left_alone() -> None:
-    """N-67: English prose, the manuals and licenses at hand, holds no more than two finds per MB."""
+def test_prose_is_unchanged() -> None:
+    """N-67: manuals and licenses on this system have at most two finds per MB."""
     from pydoc_data.topics import topics
 
     places = ("/usr/share/common-licenses", "/usr/share/doc", sysconfig.get_path("purelib"))
+    kinds = ("[ABGLM]*", "*/README*", "*/copyright", "*/NEWS*", "*/licenses/*", "*/METADATA")
     files = (
         path
-        for place in places
-        for kind in (
-            "[ABGLM]*",
-            "*/README*",
-            "*/copyright",
-            "*/NEWS*",
-            "*/licenses/*",
-            "*/METADATA",
-        )
+        for place, kind in itertools.product(places, kinds)
         for path in sorted(Path(place).glob(kind))
         if path.is_file() and path.suffix != ".gz"
     )
@@ -565,13 +536,10 @@ def test_prose_is_left_alone() -> None:
 
 
 @pytest.mark.slow
-def test_hostile_keys_take_no_time_out_of_proportion() -> None:
-    """N-74: the beginnings of all vendors' keys, over and over, with every separator between them."""
-    begun = (
-        re.sub(r"<[^>]*>[^ ;]*|\[(\w)\w*\]|[\w. ]+: ", r"\1", secrets._KEYS)
-        .replace(";", "")
-        .split()
-    )
+def test_hostile_keys_take_linear_time() -> None:
+    """N-74: the beginnings of all vendors' keys, repeated with every separator, take linear time."""
+    prefixes = re.sub(r"<[^>]*>[^ ;]*|\[(\w)\w*\]|[\w. ]+: ", r"\1", secrets._KEYS)
+    begun = prefixes.replace(";", "").split()
     for separator in ("", "-", "_", ".", "-a", "_A1", ".eyJ", "=", "/"):
         unit = separator.join(begun)
         text = (unit * (MEGABYTE // 16 // len(unit) + 1))[: MEGABYTE // 16]
@@ -582,7 +550,7 @@ def test_hostile_keys_take_no_time_out_of_proportion() -> None:
 
 
 def test_nothing_is_compiled_at_import() -> None:
-    """The patterns cost `import hansard` nothing: they are compiled when they are first needed."""
+    """Patterns are compiled on first use, not at import."""
     code = (
         "from hansard.event import secrets\n"
         "assert secrets.compiled.cache_info().currsize == 0\n"
