@@ -1,4 +1,4 @@
-"""Claims about `hansard.aio` in processes that end, are killed, or fork: nothing is lost, nothing hangs."""
+"""Claims about `hansard.aio` in processes that end, are killed, or fork: nothing is lost or hangs."""
 
 import os
 import re
@@ -16,7 +16,7 @@ import pytest
 import hansard
 from tests.faults.workers import PATIENCE
 
-#: What every program begins with. `say` appends for ever and prints what was acknowledged.
+#: The beginning of every program. `say` appends permanently and prints what was acknowledged.
 HEAD = """
 import asyncio, os, signal, sys
 import hansard.aio
@@ -33,7 +33,7 @@ async def say(store, by):
         said.append(by)
 """
 
-# Three tasks that append, and one that streams and never ends. All are at it when `under_way` returns.
+# Three tasks that append, and one that streams and never ends. All have begun when `under_way` returns.
 BUSY = """
 said = []
 
@@ -53,22 +53,15 @@ async def busy(store):
     await asyncio.gather(stream(store), *(say(store, by) for by in "abc"))
 """
 
-UNCLOSED = (
-    HEAD
-    + BUSY
-    + """
+UNCLOSED = f"""{HEAD}{BUSY}
 async def main():
     store = await hansard.aio.open(PATH)
     await busy(store)
 
 asyncio.run(main())
 """
-)
 
-CLOSED = (
-    HEAD
-    + BUSY
-    + """
+CLOSED = f"""{HEAD}{BUSY}
 async def main():
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     loop.add_signal_handler(signal.SIGTERM, me.cancel)
@@ -80,13 +73,9 @@ try:
 except asyncio.CancelledError:
     os.write(1, b"ended well\\n")
 """
-)
 
-# The loop is left in the middle of everything, and the program ends.
-ABANDONED = (
-    HEAD
-    + BUSY
-    + """
+# The program ends while its tasks run.
+ABANDONED = f"""{HEAD}{BUSY}
 store = None
 
 async def main():
@@ -101,13 +90,9 @@ task = loop.run_until_complete(main())
 loop.close()
 os.write(1, b"ended well\\n")
 """
-)
 
-# Tasks that nobody awaits: `asyncio.run` cancels them.
-UNAWAITED = (
-    HEAD
-    + BUSY
-    + """
+# Tasks that are not awaited: `asyncio.run` cancels them.
+UNAWAITED = f"""{HEAD}{BUSY}
 async def main():
     store = await hansard.aio.open(PATH)
     tasks = [asyncio.create_task(say(store, by)) for by in "abc"]
@@ -117,12 +102,11 @@ async def main():
 asyncio.run(main())
 os.write(1, b"ended well\\n")
 """
-)
 
 
 @contextmanager
 def running(program: str, path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Run a program, and see that it is gone at the end."""
+    """Run a program, and end it."""
     child = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", program, str(path)],
         stdout=subprocess.PIPE,
@@ -137,7 +121,7 @@ def running(program: str, path: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def heard(child: "subprocess.Popen[str]", signum: int | None) -> tuple[list[str], str]:
-    """Listen until a program is busy, send it a signal, and return all that it said until it ended."""
+    """Read until a program is busy, send it a signal, and return everything that it printed."""
     said: list[str] = []
     assert child.stdout is not None
     while sum(line.startswith("ack ") for line in said) < 20 or "streams" not in said:
@@ -147,7 +131,7 @@ def heard(child: "subprocess.Popen[str]", signum: int | None) -> tuple[list[str]
         said.append(line.strip())
     if signum is not None:
         child.send_signal(signum)
-    # Not `communicate`, which would pass over what the pipe's own buffer holds already.
+    # Not `communicate`, which would skip what the pipe's buffer already holds.
     watchdog = threading.Timer(PATIENCE, child.kill)
     watchdog.start()
     try:
@@ -161,8 +145,8 @@ def heard(child: "subprocess.Popen[str]", signum: int | None) -> tuple[list[str]
 
 
 def check(path: Path, said: list[str]) -> None:
-    """Check that all that was acknowledged is there once, that the stream is partial, and that it goes on."""
-    # A killed process may have been about to say more.
+    """Check that acknowledged appends are stored once, that the stream is partial, and that appends work."""
+    # The last line of a killed process may be incomplete.
     acknowledged = [line[4:] for line in said if re.fullmatch(r"ack ./\d+", line)]
     with hansard.open(path, lock_timeout=5.0) as store:
         assert store.verify().ok
@@ -182,28 +166,19 @@ def check(path: Path, said: list[str]) -> None:
 @pytest.mark.parametrize(
     ("program", "signum"),
     [
-        (UNCLOSED, signal.SIGTERM),
-        (UNCLOSED, signal.SIGKILL),
-        (UNCLOSED, signal.SIGINT),
-        (CLOSED, signal.SIGTERM),
-        (CLOSED, signal.SIGINT),
-        (ABANDONED, None),
-        (UNAWAITED, None),
-    ],
-    ids=[
-        "killed by SIGTERM",
-        "killed by SIGKILL",
-        "interrupted, store not closed",
-        "SIGTERM handled",
-        "interrupted, store closed",
-        "loop stopped and closed",
-        "tasks not awaited",
+        pytest.param(UNCLOSED, signal.SIGTERM, id="killed by SIGTERM"),
+        pytest.param(UNCLOSED, signal.SIGKILL, id="killed by SIGKILL"),
+        pytest.param(UNCLOSED, signal.SIGINT, id="interrupted, store not closed"),
+        pytest.param(CLOSED, signal.SIGTERM, id="SIGTERM handled"),
+        pytest.param(CLOSED, signal.SIGINT, id="interrupted, store closed"),
+        pytest.param(ABANDONED, None, id="loop stopped and closed"),
+        pytest.param(UNAWAITED, None, id="tasks not awaited"),
     ],
 )
-def test_however_a_process_ends_nothing_acknowledged_is_lost(
+def test_no_end_of_a_process_loses_acknowledged_appends(
     program: str, signum: int | None, tmp_path: Path
 ) -> None:
-    """N-39, N-59, N-75: whatever ends a process of busy tasks, it ends, and what it acknowledged is there."""
+    """N-39, N-59, N-75: however a process with busy tasks ends, what it acknowledged is stored."""
     path = tmp_path / "store"
     with running(program, path) as child:
         said, errors = heard(child, signum)
@@ -232,7 +207,7 @@ async def main():
     store = await hansard.aio.open(PATH)
     handle = store.session("s")
     await some(store, "p", 20)
-    await asyncio.sleep(0.1)  # the child inherits a pool that believes that it has idle threads
+    await asyncio.sleep(0.1)  # the child inherits a pool with idle threads
     return store, handle
 
 store, handle = asyncio.run(main())
@@ -255,8 +230,8 @@ os.write(1, b"ended well\\n")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_and_its_parent_both_go_on(tmp_path: Path) -> None:
-    """N-23, N-75: after a fork the child's store has threads of its own, and the parent notices nothing."""
+def test_a_forked_child_and_its_parent_both_append(tmp_path: Path) -> None:
+    """N-23, N-75: after a fork, the child's store has its own threads, and the parent is not affected."""
     path = tmp_path / "store"
     with running(FORKED, path) as child:
         out, errors = child.communicate(timeout=PATIENCE)
@@ -324,7 +299,7 @@ def test_a_child_forked_during_an_append_appends(tmp_path: Path) -> None:
     assert sorted(seen) == ["child", "first", "parent"]
 
 
-# The main thread ends, and with it every executor; the loop of another thread, and one at exit, go on.
+# The main thread ends, and with it every executor; the loop of another thread, and one at exit, continue.
 LATE = (
     HEAD
     + """
@@ -355,7 +330,7 @@ threading.Thread(target=lambda: asyncio.run(go_on())).start()
 )
 
 
-def test_loops_go_on_after_the_main_thread_has_ended(tmp_path: Path) -> None:
+def test_loops_work_after_the_main_thread_has_ended(tmp_path: Path) -> None:
     """N-75: a store works in a loop that outlives the main thread, and is closed in one at exit."""
     path = tmp_path / "store"
     with running(LATE, path) as child:

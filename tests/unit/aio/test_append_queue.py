@@ -1,4 +1,4 @@
-"""Claims about tasks that append at the same time: they share a write and a sync, and each has its answer."""
+"""Claims about tasks that append concurrently: they share a write and a sync, and each gets its answer."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.unit.aio.thread_probe import Stay, come_round
 
 
 async def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F-31, N-75: 63 appends that come while one is being synced cost one write and one sync more, not 63."""
+    """F-31, N-75: 63 appends that arrive during a sync take one more write and one more sync."""
     async with aio.open(tmp_path / "store") as store:
         await store.session("s").add_message({"by": "the beginning"})
         sync, write = Stay(disk.sync), Stay(disk.write)
@@ -57,8 +57,8 @@ async def test_sessions_do_not_wait_for_each_other(
         assert (await slow).seq == 2
 
 
-async def test_a_failed_sync_is_each_ones_own_error(tmp_path: Path) -> None:
-    """N-29: when the sync of a group fails, every task of it gets an error object of its own."""
+async def test_a_failed_sync_is_an_error_of_each_task(tmp_path: Path) -> None:
+    """N-29: when the sync of a group fails, every task gets a separate error object."""
     async with aio.open(tmp_path / "store") as store:
         session = store.session("s")
         await session.add_message({"n": 0})
@@ -72,14 +72,14 @@ async def test_a_failed_sync_is_each_ones_own_error(tmp_path: Path) -> None:
         with pytest.raises(SyncFailed, match="verify"):
             await session.add_message({"n": 9})
         assert (await session.verify()).ok
-        # A slow loop may have handed over some of them after the failure: those were refused.
+        # A slow loop may have submitted some of them after the failure: those were refused.
         last = await session.seq
         assert (await session.add_message({"n": 9})).seq == last + 1
 
 
 @pytest.mark.parametrize("place", ["memory:", "files"])
 def test_appends_of_a_group_are_answered_one_by_one(place: str, tmp_path: Path) -> None:
-    """N-22, N-56: `append_many` does each append as if it came alone, and returns each one's answer."""
+    """N-22, N-56: `append_many` does each append as if it were alone, and returns its answer."""
     with hansard.open(place if place == "memory:" else tmp_path / "store") as store:
         log = store.session("s")._log
         draft = NewEvent("x.said", b"{}", control=False)

@@ -1,4 +1,4 @@
-"""Claims about `hansard.aio`: nothing waits on the event loop, whatever is called."""
+"""Claims about `hansard.aio`: no call waits on the event loop."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ MESSAGE = {"role": "user", "content": "hello"}
 
 @pytest.fixture(params=["memory", "os", "sync"])
 def opening(request: pytest.FixtureRequest, tmp_path: Path) -> aio.Opening:
-    """Return a store of each kind, about to be opened."""
+    """Return a store of each kind, to be opened."""
     if request.param == "memory":
         return aio.open("memory:")
     return aio.open(tmp_path / "store", durability=request.param)
@@ -38,8 +38,8 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
             used.add(f"{type(self._twin).__name__}.{name}")
             return getattr(self._twin, name)
 
-    whole: Any = Used(store)
-    session: Any = Used(whole.session("s~0123"))
+    used_store: Any = Used(store)
+    session: Any = Used(used_store.session("s~0123"))
     assert await session.seq == 0
     await session.add_message(MESSAGE)
     await session.add_messages([MESSAGE, MESSAGE], key="k")
@@ -90,7 +90,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     assert [shared async for shared in session.share()]
     exported = [piece async for piece in session.export()]
     async with aio.open("memory:") as target:
-        assert not (await whole.copy_to(target)).failed
+        assert not (await used_store.copy_to(target)).failed
         imported: Any = Used(target)
         assert not (await imported.import_session(exported, id="imported")).already
     assert not [record async for record in session.dump() if record.problem]
@@ -98,21 +98,21 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     assert (await session.repair()).ok
     await session.compact()
 
-    await whole.create("made", metadata={"a": 1})
-    assert await whole.exists("made")
-    assert (await whole.latest()).id
-    await whole.delete("made")
-    assert await whole.trash() == ["made"]
-    await whole.restore("made")
-    await whole.delete("made")
-    await whole.purge("made")
-    assert [event async for event in whole.audit()]
-    assert len((await whole.sessions()).items) == await whole.count() == 2
-    assert (await whole.stats()).sessions == 2
-    assert (await whole.search("title"))[0].title == "A title"
-    part: aio.Store = whole.scoped("chi")
+    await used_store.create("made", metadata={"a": 1})
+    assert await used_store.exists("made")
+    assert (await used_store.latest()).id
+    await used_store.delete("made")
+    assert await used_store.trash() == ["made"]
+    await used_store.restore("made")
+    await used_store.delete("made")
+    await used_store.purge("made")
+    assert [event async for event in used_store.audit()]
+    assert len((await used_store.sessions()).items) == await used_store.count() == 2
+    assert (await used_store.stats()).sessions == 2
+    assert (await used_store.search("title"))[0].title == "A title"
+    part: aio.Store = used_store.scoped("chi")
     assert [info.id for info in (await part.sessions()).items] == ["child"]
-    async with whole.follow(cursor="mine") as opened:
+    async with used_store.follow(cursor="mine") as opened:
         follower: Any = Used(opened)
         found = await follower.take(0.0)
         assert found is not None
@@ -121,14 +121,14 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
             break
         await follower.commit()
         await follower.close()
-    assert await whole.cursors() == ["mine"]
-    assert await whole.drop_cursor("mine")
-    await whole.prune(older_than=3600.0, dry_run=True, all_workspaces=True)
-    assert (await whole.verify()).ok
-    assert (await whole.compact()).failed == {}
-    assert (await whole.diagnose()).sessions == 2
-    assert (await whole.health()).writable
-    await whole.close()
+    assert await used_store.cursors() == ["mine"]
+    assert await used_store.drop_cursor("mine")
+    await used_store.prune(older_than=3600.0, dry_run=True, all_workspaces=True)
+    assert (await used_store.verify()).ok
+    assert (await used_store.compact()).failed == {}
+    assert (await used_store.diagnose()).sessions == 2
+    assert (await used_store.health()).writable
+    await used_store.close()
     return used
 
 
@@ -152,8 +152,8 @@ def test_no_call_waits_on_the_loop(opening: aio.Opening, monkeypatch: pytest.Mon
     assert {"write", "sync"} <= set(watch.by("hansard-aio-")) or "memory" in repr(opening)
 
 
-async def test_a_full_default_executor_keeps_no_store_waiting(tmp_path: Path) -> None:
-    """N-75: threads that a program keeps busy in the loop's own executor are not those of the store."""
+async def test_a_full_default_executor_delays_no_store(tmp_path: Path) -> None:
+    """N-75: a store does not use the threads of the loop's default executor."""
     release = threading.Event()
     loop = asyncio.get_running_loop()
     busy = [loop.run_in_executor(None, release.wait) for _ in range(64)]
@@ -165,55 +165,42 @@ async def test_a_full_default_executor_keeps_no_store_waiting(tmp_path: Path) ->
 
 
 def ours() -> list[str]:
-    """Return the names of the threads that stores have made."""
+    """Return the names of the threads that stores have started."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("hansard")]
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Check that no store of a test leaves a thread behind."""
+    """Check that the stores of a test leave no thread."""
     yield
     for thread in threading.enumerate():
         if thread.name.startswith("hansard"):
-            thread.join(60.0)  # the last one ends right after it has said so
+            thread.join(60.0)
     assert ours() == []
 
 
-def test_threads_are_made_when_needed_bounded_and_gone_after_close(tmp_path: Path) -> None:
-    """N-79: a store has no thread before its first call, 16 at the most, and none once it is closed."""
-
-    async def main() -> list[int]:
-        counts = []
-        opening = aio.open(tmp_path / "store")
-        counts.append(len(ours()))
-        store = await opening
-        counts.append(len(ours()))
-        await asyncio.gather(*(store.session(f"s{n}").add_message(MESSAGE) for n in range(100)))
-        counts.append(len(ours()))
-        await store.close()
-        return counts
-
-    none, one, many = asyncio.run(main())
-    assert (none, one) == (0, 1)
-    assert 1 < many <= 16
+async def test_threads_are_bounded_and_end_with_the_store(tmp_path: Path) -> None:
+    """N-79: a store has no thread before its first call, at most 16, and none after it is closed."""
+    opening = aio.open(tmp_path / "store")
+    assert ours() == []
+    store = await opening
+    assert len(ours()) == 1
+    await asyncio.gather(*(store.session(f"s{n}").add_message(MESSAGE) for n in range(100)))
+    assert 1 < len(ours()) <= 16
+    await store.close()
 
 
-def test_a_store_that_nobody_closes_leaves_no_thread(tmp_path: Path) -> None:
-    """N-79: the threads of a store end when nobody refers to it any more."""
-
-    async def main() -> None:
-        store = await aio.open(tmp_path / "store")
-        await store.session("s").add_message(MESSAGE)
-
-    asyncio.run(main())
-    # The fixture waits for them.
+async def test_a_store_that_is_not_closed_leaves_no_thread(tmp_path: Path) -> None:
+    """N-79: the threads of a store end when nothing refers to it any more; the fixture waits for them."""
+    store = await aio.open(tmp_path / "store")
+    await store.session("s").add_message(MESSAGE)
 
 
 # -- several loops ------------------------------------------------------------------------------
 
 
 def test_one_store_serves_several_loops(tmp_path: Path) -> None:
-    """N-75: a store works in loops that follow one another, and in threads with loops of their own."""
+    """N-75: a store works in consecutive loops, and in threads that each have a loop."""
     store = asyncio.run(_open(tmp_path))
     session = store.session("s")
 
@@ -237,8 +224,8 @@ def test_one_store_serves_several_loops(tmp_path: Path) -> None:
         asyncio.run(append(1))
 
 
-def test_a_loop_that_is_gone_harms_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-75: an append whose loop is closed meanwhile is done all the same, and the store goes on."""
+def test_a_closed_loop_harms_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-75: an append whose loop is closed is completed, and the store continues to work."""
     store = asyncio.run(_open(tmp_path, "sync"))
     session = store.session("s")
     asyncio.run(_append(session))
@@ -262,11 +249,11 @@ async def _open(path: Path, durability: Literal["sync", "os"] = "os") -> aio.Sto
     return await aio.open(path / "store", durability=durability)
 
 
-# -- small print --------------------------------------------------------------------------------
+# -- closing and errors -------------------------------------------------------------------------
 
 
-async def test_what_is_asked_before_close_is_answered(tmp_path: Path) -> None:
-    """N-28: appends that were under way when `close` is called are done; later ones raise `Closed`."""
+async def test_calls_before_close_are_completed(tmp_path: Path) -> None:
+    """N-28: appends requested before `close` are completed; later ones raise `Closed`."""
     store = await aio.open(tmp_path / "store")
     sessions = [store.session(f"s{n}") for n in range(10)]
     part = store.scoped("s")
@@ -281,8 +268,8 @@ async def test_what_is_asked_before_close_is_answered(tmp_path: Path) -> None:
             await late
 
 
-async def test_close_comes_to_an_end_under_a_storm(tmp_path: Path) -> None:
-    """N-24: tasks that append without a pause do not keep `close` waiting; each ends with `Closed`."""
+async def test_close_ends_under_load(tmp_path: Path) -> None:
+    """N-24: tasks that append all the time do not delay `close`; each ends with `Closed`."""
     store = await aio.open(tmp_path / "store", durability="os")
     session = store.session("s")
     counts = [0] * 20
@@ -303,10 +290,10 @@ async def test_close_comes_to_an_end_under_a_storm(tmp_path: Path) -> None:
     assert [said.count(by) for by in range(20)] == counts
 
 
-async def test_a_system_without_threads_is_an_error_and_nothing_is_done(
+async def test_a_system_without_threads_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-29: if the system gives no thread, the call raises and never happens; one thread is enough."""
+    """N-29: if no thread can be started, the call raises and is never made; one thread is enough."""
     store = await aio.open(tmp_path / "store")
     await store.close()
     store = await aio.open(tmp_path / "store")
@@ -326,7 +313,7 @@ async def test_a_system_without_threads_is_an_error_and_nothing_is_done(
 
 
 async def test_errors_are_those_of_the_sync_api(tmp_path: Path) -> None:
-    """N-29: what is refused is refused with the same error, each append of a group with its own."""
+    """N-29: a refused call raises the error of the sync API, each append of a group its own."""
     async with aio.open(tmp_path / "store") as store:
         session = store.session("s")
         with pytest.raises(hansard.InvalidSessionId):
@@ -355,7 +342,7 @@ async def test_errors_are_those_of_the_sync_api(tmp_path: Path) -> None:
         await aio.open(tmp_path / "none", create=False)
 
 
-async def test_a_callback_that_raises_stop_iteration_ends_the_call(tmp_path: Path) -> None:
+async def test_stop_iteration_from_a_callback_ends_the_call(tmp_path: Path) -> None:
     """N-29: `StopIteration`, which futures refuse, becomes a `RuntimeError`; the call does not hang."""
     async with aio.open(tmp_path / "store") as store:
         session = store.session("s")
@@ -364,8 +351,8 @@ async def test_a_callback_that_raises_stop_iteration_ends_the_call(tmp_path: Pat
             await session.window(tokens=5, counter=lambda _: next(iter([])))
 
 
-def test_events_before_damage_come_before_the_error(tmp_path: Path) -> None:
-    """N-34: an iteration yields all events before the damaged one, and then raises, as the sync one does."""
+async def test_events_before_damage_are_yielded_before_the_error(tmp_path: Path) -> None:
+    """N-34: like the sync API, an iteration yields all events before the damaged one, and then raises."""
     with hansard.open(tmp_path / "store", durability="os") as store:
         session = store.session("s")
         for number in range(3000):
@@ -375,26 +362,21 @@ def test_events_before_damage_come_before_the_error(tmp_path: Path) -> None:
     data[len(data) * 9 // 10] ^= 1
     log.write_bytes(data)
 
-    def plain() -> tuple[int, str]:
-        count = 0
+    wanted, found = 0, 0
+    error = ""
+    with hansard.open(tmp_path / "store", read_only=True) as plain:
         try:
-            for _ in hansard.open(tmp_path / "store", read_only=True).session("s").events():
-                count += 1
-        except hansard.Damaged as error:
-            return count, str(error)
-        return count, ""
-
-    async def awaited() -> tuple[int, str]:
-        count = 0
-        async with aio.open(tmp_path / "store", read_only=True) as store:
-            try:
-                async for _ in store.session("s").events():
-                    count += 1
-            except hansard.Damaged as error:
-                return count, str(error)
-        return count, ""
-
-    expected = plain()
-    assert expected[0] > 256
-    assert expected[1]
-    assert asyncio.run(awaited()) == expected
+            for _ in plain.session("s").events():
+                wanted += 1
+        except hansard.Damaged as damaged:
+            error = str(damaged)
+    assert wanted > 256
+    async with aio.open(tmp_path / "store", read_only=True) as awaited:
+        try:
+            async for _ in awaited.session("s").events():
+                found += 1
+        except hansard.Damaged as damaged:
+            assert str(damaged) == error  # noqa: PT017 - raised by the iteration
+            assert found == wanted
+        else:
+            pytest.fail("the damage was not reported")

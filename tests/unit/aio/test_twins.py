@@ -23,7 +23,7 @@ PLAIN = {
     "Session": {"stream", "events", "dump", "export", "share"},
 }
 
-# Known without a call.
+# Known without awaiting.
 KNOWN = {"Session": {"id"}, "Stream": {"id", "text", "event"}}
 
 # The special methods that become another one.
@@ -56,7 +56,7 @@ def returned(call: Callable[..., Any]) -> str:
 
 @pytest.mark.parametrize("cls", TWINS, ids=lambda cls: cls.__name__)
 def test_a_class_and_its_twin_have_the_same_names(cls: type) -> None:
-    """N-75: no public name is missing or extra, and what can be entered or iterated can be there."""
+    """N-75: no public name is missing or extra, and the same objects can be entered or iterated."""
     assert public(TWINS[cls]) == public(cls)
     for plain, awaited in SPECIAL.items():
         assert hasattr(cls, plain) == hasattr(TWINS[cls], awaited), awaited
@@ -64,7 +64,7 @@ def test_a_class_and_its_twin_have_the_same_names(cls: type) -> None:
 
 @pytest.mark.parametrize("cls", TWINS, ids=lambda cls: cls.__name__)
 def test_methods_have_the_same_parameters_and_properties_are_awaited(cls: type) -> None:
-    """N-75: each method takes what its twin takes, and is a coroutine unless it touches nothing."""
+    """N-75: each method has its twin's parameters, and is a coroutine unless it touches nothing."""
     for name in public(cls):
         ours = inspect.getattr_static(cls, name)
         twin = inspect.getattr_static(TWINS[cls], name)
@@ -82,10 +82,10 @@ def test_methods_have_the_same_parameters_and_properties_are_awaited(cls: type) 
 
 
 def test_open_takes_the_same() -> None:
-    """N-75: `hansard.aio.open` takes what `hansard.open` takes, and refuses the rest at once."""
+    """N-75: `hansard.aio.open` has the parameters of `hansard.open`, and refuses others immediately."""
     assert shape(aio.open) == shape(hansard.open)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
-        aio.open("data", colour="red")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'color'"):
+        aio.open("data", color="red")  # type: ignore[call-arg]
 
 
 async def types_are_exact(store: aio.Store, session: aio.Session) -> None:

@@ -1,4 +1,4 @@
-"""Watch in which thread a store does its work."""
+"""Record in which thread a store does its work."""
 
 import asyncio
 import contextlib
@@ -15,10 +15,10 @@ from hansard.log.session_files import SessionFiles
 from tests.crashlab import faults
 from tests.crashlab.faults import Call
 
-#: Whoever waits so long has hung.
+#: A thread that waits this long hangs.
 PATIENCE = 60.0
 
-# Besides the disk: where a thread may wait for another one, or for another process.
+# Calls in which a thread may wait for another one, or for another process.
 WAITING: tuple[tuple[type, str], ...] = (
     (GroupCommit, "try_lead"),
     (GroupCommit, "_join"),
@@ -28,23 +28,23 @@ WAITING: tuple[tuple[type, str], ...] = (
 
 
 class Watch:
-    """What was called, by thread, as (name of the call, name of the thread)."""
+    """The calls that were made, as (name of the call, name of the thread)."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[str, str]] = set()
 
     def note(self, what: str) -> None:
-        """Note that this thread makes a call."""
+        """Record a call of this thread."""
         self.seen.add((what, threading.current_thread().name))
 
     def by(self, thread: str) -> list[str]:
-        """Return what the threads whose names begin so have called."""
+        """Return the calls of threads whose names begin with a prefix."""
         return sorted({what for what, name in self.seen if name.startswith(thread)})
 
 
 @contextlib.contextmanager
 def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    """Note in which thread each call of the disk, and each call that may wait, is made."""
+    """Record the thread of each disk call, and of each call that may wait."""
     watch = Watch()
 
     def wrap(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +64,7 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
 
 class Stay:
-    """Stands for a call of the disk and keeps the first thread that makes it, until it may go on."""
+    """Replaces a disk call, and holds the first thread that makes it until `go` is called."""
 
     def __init__(self, call: Callable[..., object]) -> None:
         self._call = call
@@ -73,7 +73,7 @@ class Stay:
         self.count = 0
 
     def __call__(self, *arguments: object) -> object:
-        """Make the call; the first one stays before it."""
+        """Make the call; the first thread waits before it."""
         self.count += 1
         if self.count == 1:
             self._inside.set()
@@ -81,18 +81,18 @@ class Stay:
         return self._call(*arguments)
 
     async def wait(self) -> None:
-        """Return when a thread is inside, and let the loop go on meanwhile."""
+        """Return when a thread is inside, without blocking the loop."""
         deadline = time.monotonic() + PATIENCE
         while not self._inside.is_set():
-            assert time.monotonic() < deadline, "nobody came"
+            assert time.monotonic() < deadline, "no thread came"
             await asyncio.sleep(0.0005)
 
     def go(self) -> None:
-        """Let it out."""
+        """Release the thread."""
         self._go.set()
 
 
 async def come_round(times: int = 50) -> None:
-    """Let the loop do whatever it can do at the moment."""
+    """Let the loop run everything that is ready."""
     for _ in range(times):
         await asyncio.sleep(0)
