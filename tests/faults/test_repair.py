@@ -23,7 +23,7 @@ import pytest
 from hypothesis import strategies as st
 
 import hansard
-from hansard.backend.local import log as local_log
+from hansard.backend.local import compact
 from tests.crashlab import faults
 from tests.faults.logs import ID, Bench, Log, rich_log
 
@@ -444,7 +444,7 @@ def test_control_records_are_taken_from_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-114: where a frame is lost, the control records in it are not: the checkpoint repeats them."""
-    monkeypatch.setattr(local_log, "CHECKPOINT", 0)
+    monkeypatch.setattr(compact, "CHECKPOINT", 0)
     sealed = Sealed(tmp_path / "store", packed=True)
     sealed.put(sealed.data[:40] + bytes(20) + sealed.data[60:])
     report, _ = sealed.mend()

@@ -322,7 +322,7 @@ def test_a_signal_handler_of_a_thread_that_reads_does_not_wait_for_a_writer_who_
         leader = threading.Thread(target=lambda: session.add_message({"by": "leader"}))
         leader.start()
         sync.wait()
-        with session._log._files.mutex, pytest.raises(Reentered):  # type: ignore[attr-defined]
+        with session._log.files.mutex, pytest.raises(Reentered):  # type: ignore[attr-defined]
             session.add_message({"by": "handler"})
         sync.go()
         leader.join(PATIENCE)

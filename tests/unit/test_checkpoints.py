@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.backend.local import log as local_log
+from hansard.backend.local import compact
 from hansard.log import checkpoint as checkpoints
 from hansard.log import disk, names
 from tests.hostile.forge_files import checkpoint_head
@@ -20,7 +20,7 @@ from tests.hostile.forge_files import checkpoint_head
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hansard.Store:
     """Return a store that writes a checkpoint for the smallest session."""
-    monkeypatch.setattr(local_log, "CHECKPOINT", 1)
+    monkeypatch.setattr(compact, "CHECKPOINT", 1)
     return hansard.open(tmp_path / "s", durability="os", auto_compact=False)
 
 

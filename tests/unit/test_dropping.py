@@ -224,7 +224,7 @@ def test_dropped_bytes_are_not_in_the_checkpoint(
     files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-40, N-45: a checkpoint made before is gone, the new one has none of it, and counts for the state."""
-    monkeypatch.setattr("hansard.backend.local.log.CHECKPOINT", 1)
+    monkeypatch.setattr("hansard.backend.local.compact.CHECKPOINT", 1)
     session = files.session("s")
     talk(session, 0, 9)
     session.summarize(upto=3, message={"content": HIDDEN})
@@ -246,7 +246,7 @@ def test_a_checkpoint_made_before_a_bound_is_none(
     files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-40: a state that was saved before history was dropped is folded anew, whoever dropped it."""
-    monkeypatch.setattr("hansard.backend.local.log.CHECKPOINT", 1)
+    monkeypatch.setattr("hansard.backend.local.compact.CHECKPOINT", 1)
     session = files.session("s")
     stream = session.stream()
     stream.write("never finished")

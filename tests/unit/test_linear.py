@@ -199,7 +199,7 @@ def looks(
                 family(store, shape, count, grow)
                 with monkeypatch.context() as patch:
                     counted = Counted(patch)
-                    counted.watch(LocalLog, "_look")
+                    counted.watch(LocalLog, "look")
                     work(store)
                     counts.append(counted.calls)
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.backend.local import log as local_log
+from hansard.backend.local import compact
 from hansard.log import names
 from hansard.log.sealed_segment import (
     INDEX_END,
@@ -297,7 +297,7 @@ WRONG: dict[str, Callable[[bytes], bytes]] = {
 @pytest.fixture
 def checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the checkpoint of a session."""
-    monkeypatch.setattr(local_log, "CHECKPOINT", 1)
+    monkeypatch.setattr(compact, "CHECKPOINT", 1)
     with hansard.open(path, durability="os", auto_compact=False) as store:
         store.session("a").add_message({"n": 1})
         store.session("a").compact()

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import hansard
-from hansard.backend.local import log as local_log
+from hansard.backend.local import compact
 from hansard.log import format, names
 from hansard.log.sealed_segment import INDEX_END, OURS
 from tools.crash.struck import Wrong, scratch
@@ -33,7 +33,7 @@ class Bench:
         self.path = os.path.join(self.folder, "store")
         self.export = b""
         with hansard.open(self.path, durability="os", auto_compact=False) as store:
-            with _constant(local_log, "CHECKPOINT", 0):
+            with _constant(compact, "CHECKPOINT", 0):
                 _fill(store)
             self.export = b"".join(store.session("plain").export())
             self.listed = _listing(store)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hansard
-from hansard.backend.local import log as local_log
+from hansard.backend.local import compact
 from hansard.log import format
 from tests.crashlab import faults
 
@@ -70,7 +70,7 @@ def _clock() -> Callable[[], bytes]:
 def small() -> Iterator[None]:
     """Write a checkpoint for short sessions too, and let time stand almost still."""
     changed = (
-        (local_log, "CHECKPOINT", 0),
+        (compact, "CHECKPOINT", 0),
         # Each time the same bytes: byte 821 of a segment is the same one in every process, and in every run.
         (format, "now", _clock()),
     )

@@ -616,7 +616,7 @@ def test_a_session_that_stays_locked_is_reported_again(
     monkeypatch.setattr(changes, "PATIENCE", 0.01)
     log = backend.log("a")
     log.append(NOTE)
-    lock = log._files.lock  # type: ignore[attr-defined]
+    lock = log.files.lock  # type: ignore[attr-defined]
     lock.acquire(0.0)
     assert consumer.refresh().ids == {"a"}
     assert consumer.refresh().ids == {"a"}

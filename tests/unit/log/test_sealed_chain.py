@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.local.records import stream_of
+from hansard.backend.local.log import stream_of
 from hansard.log import format, names
 from hansard.log.sealed_chain import SealedChain, check_chain
 from hansard.log.segment import Segment

@@ -1,17 +1,14 @@
-"""Keep sessions as files below a directory.
-
-Translates between the two vocabularies beneath it: events, which mean something, and records,
-which are bytes in a segment. What a file holds and in which order is in docs/format.md.
-"""
+"""Store sessions as files below a directory. docs/format.md specifies the files."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 from weakref import WeakSet, WeakValueDictionary
 
 from hansard.backend.contract import (
     INTERNAL,
+    AppendRequest,
     Backend,
     Changed,
     Health,
@@ -19,25 +16,95 @@ from hansard.backend.contract import (
     InternalLog,
     Log,
     Stage,
+    key_used,
+    nothing_staged,
 )
 from hansard.backend.local import changes
 from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.local.log import LocalLog
 from hansard.backend.status import StoreStatus
-from hansard.errors import (
-    Closed,
-    HansardError,
-    SessionDeleted,
-    SessionNotFound,
-)
-from hansard.log import disk, names
+from hansard.errors import Closed, HansardError, SessionDeleted, SessionNotFound
+from hansard.event.event import NewEvent
+from hansard.log import disk, format, names
 from hansard.log.disk import Lock
-from hansard.log.segment import open_segment
+from hansard.log.segment import header, open_segment
 from hansard.log.store_directory import InternalDirectory, StoreDirectory
+from hansard.log.write_batch import SegmentWriter
 from hansard.log.writer import Durability
 
-#: How long a writer waits for the lock before it names the holder and gives up.
+#: Seconds that a writer waits for the lock.
 LOCK_TIMEOUT: Final = 10.0
+
+_NOT_STAGED: Final = "nothing was added to the store"
+
+
+class LocalStage(Stage):
+    """A session in a temporary file of the store's directory (F-135), which is renamed at the end.
+
+    A crash before that leaves a temporary file and nothing else.
+    """
+
+    def __init__(
+        self, backend: "LocalBackend", root: StoreDirectory, session_id: str, before: int
+    ) -> None:
+        root.check_writable()
+        self.session_id = session_id
+        self._backend = backend
+        self._root = root
+        self._before = before
+        self._keys: set[str] = set()
+        #: The temporary name of the file; empty before the first append.
+        self._name = ""
+        self._file: disk.OwnedFd | None = None
+        self._writer: SegmentWriter | None = None
+
+    def append(self, events: Sequence[NewEvent], *, key: str | None = None) -> None:
+        self._backend.check_open()
+        if key is not None:
+            if key in self._keys:
+                raise key_used(self.session_id, key)
+            self._keys.add(key)
+        now = format.now()
+        try:
+            writer = self._writer or self._begin(events[0].time, now)
+            writer.add(AppendRequest(events, key), now)
+        except OSError as error:
+            raise disk.explain(error, "write", self._path, _NOT_STAGED) from error
+
+    def _begin(self, time: str | None, now: bytes) -> SegmentWriter:
+        self._name, file = self._root.create_staged()
+        self._file = disk.OwnedFd(file)
+        begun = time.encode() if time else now
+        head, start = header(self.session_id, before=self._before, time=begun)
+        self._writer = SegmentWriter(file, head, start)
+        return self._writer
+
+    def publish(self) -> None:
+        log = self._backend.log(self.session_id)
+        assert isinstance(log, LocalLog)  # `log` makes no others
+        log.begin_with(self.finish())
+        self.discard()
+
+    def finish(self) -> str:
+        """Make the file durable, and return its temporary name."""
+        self._backend.check_open()
+        if self._writer is None:
+            raise nothing_staged(self.session_id)
+        try:
+            self._writer.finish()
+        except OSError as error:
+            raise disk.explain(error, "sync", self._path, _NOT_STAGED) from error
+        return self._name
+
+    def discard(self) -> None:
+        self._file = self._writer = None
+        if self._name:
+            self._root.discard_staged(self._name)
+            self._name = ""
+
+    @property
+    def _path(self) -> str:
+        return f"{self._root.path}/{self._name}"
 
 
 class LocalHold(Hold):
@@ -57,7 +124,7 @@ class LocalHold(Hold):
         lock, self._lock = self._lock, None
         # In a child the lock is the parent's: an unlock through an inherited descriptor would free it.
         if lock is not None and self._generation == disk.generation:
-            # Unlocked, not only closed: a process that is just being started may have a copy of it.
+            # Unlocked, not only closed: a process that is being started may have a copy of it.
             lock.release()
             lock.close()
 
@@ -86,33 +153,29 @@ class LocalBackend(Backend):
         self.lock_timeout = lock_timeout
         self._closed = False
         self._mutex = disk.ForkLock()
-        #: One log per session, shared by all handles on it, so that their appends share syncs.
-        self._logs: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
-        #: Sessions from which others were forked: a log of its own for each, which may lie in the trash.
-        self._ancestors: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
-        #: The ids of sessions by the names of their directories, for those who ask again and again.
-        self.compactor = None
-        self.finder = None
+        #: The logs in use, by id and `from_trash`. All handles on a session share one, and so its syncs.
+        self._logs: WeakValueDictionary[tuple[str, bool], LocalLog] = WeakValueDictionary()
+        #: The ids of sessions by the names of their directories.
         self._ids: dict[str, str] = {}
-        #: Those that may have files open, which are kept without another reference.
+        #: Logs that may have files open: they stay without another reference.
         self._recent: set[LocalLog] = set()
-        self._latest: LocalLog | None = None
+        #: The log that was used last; None after `close`.
+        self.latest: LocalLog | None = None
         disk.hold_files(self)
 
     def log(self, session_id: str, *, from_trash: bool = False) -> Log:
         names.check_id(session_id)
         with self._mutex.lock:
-            logs = self._ancestors if from_trash else self._logs
-            found = logs.get(session_id)
+            found = self._logs.get((session_id, from_trash))
             if found is None:
                 name = self._name_of(session_id)
                 found = LocalLog(self, self._root, session_id, name, from_trash=from_trash)
-                logs[session_id] = found
+                self._logs[session_id, from_trash] = found
             return found
 
     def _name_of(self, session_id: str) -> str:
         """Return the name of a session's directory."""
-        # What `ids` or `trash` calls by its name, for want of its id, must be found under it.
+        # `ids` returns the name of a session whose id is unknown: it must be found by that.
         nameless = names.is_hashed(session_id) and (
             self._root.holds_log(session_id) or self._root.in_trash(session_id)
         )
@@ -127,51 +190,47 @@ class LocalBackend(Backend):
         disk.hold_files(self)
 
     def used(self, log: LocalLog) -> None:
-        """Note that a log is about to use its files, and close those of one unused for longest."""
-        if self._closed:
-            self.check_open()
-        # Most often the same one again. A race here only misjudges which is the oldest.
-        if self._latest is log:
-            return
+        """Record that a log is about to use its files, and close those of the least recently used ones."""
         with self._mutex.lock:
-            self._latest = log
+            if self._closed:
+                self.check_open()
+            # Most often the same one again. A race here only misjudges which is the oldest.
+            if self.latest is log:
+                return
+            self.latest = log
             self._recent.add(log)
         disk.hold_files(self)
         disk.hold_files(log)
 
     def unused(self, log: LocalLog) -> None:
-        """Note that a log has closed its files."""
-        if self._latest is log:
-            self._latest = None
+        """Record that a log has closed its files."""
+        if self.latest is log:
+            self.latest = None
         self._recent.discard(log)
 
-    def release_files(self, *, wait: bool = True) -> None:  # noqa: ARG002 - nothing here is waited for
-        """Close what the store has open, but for its own directory."""
-        self._latest = None
+    def release_files(self, *, wait: bool = True) -> None:  # noqa: ARG002 - never waits
+        """Close all files of the store except its root directory."""
+        self.latest = None
         self._root.release_files()
         if self.finder is not None:
             self.finder.release_files()
 
-    def begin_with(self, session_id: str, staged: str) -> None:
-        """Let a session, which must not exist, begin with a log that was staged."""
-        self._local(session_id).begin_with(staged)
-
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         names.check_id(session_id)
         self.check_open()
-        # Here, because few programs move sessions from store to store.
-        from hansard.backend.local.staging import LocalStage
-
         return LocalStage(self, self._root, session_id, before)
 
+    def stage_in(self, root: StoreDirectory, log_id: str, before: int) -> LocalStage:
+        """Begin a log that replaces another, also an internal one."""
+        return LocalStage(self, root, log_id, before)
+
     def internal(self, name: str) -> InternalLog:
-        session_id = INTERNAL + name
+        log_id = INTERNAL + name
         with self._mutex.lock:
-            found = self._logs.get(session_id)
+            found = self._logs.get((log_id, False))
             if found is None:
-                directory = names.internal_directory(name)
-                found = LocalLog(self, self._internal, session_id, directory)
-                self._logs[session_id] = found
+                found = LocalLog(self, self._internal, log_id, names.internal_directory(name))
+                self._logs[log_id, False] = found
             return found
 
     def internals(self) -> list[str]:
@@ -201,7 +260,7 @@ class LocalBackend(Backend):
             except BaseException:
                 lock.close()
                 raise
-            # The log was dropped between the opening and the locking (F-164): its directory is another.
+            # The log was dropped before the lock was taken (F-164): another directory has its name.
             lock.close()
 
     def _true_name(self, directory: str) -> str | None:
@@ -217,7 +276,7 @@ class LocalBackend(Backend):
     def _trashed(self) -> Iterator[str]:
         moved = set(self._ids_of(self._root.trash_names()))
         yield from moved
-        # Where a crash came between the two steps of a deletion, the note decides (F-36).
+        # After a crash between the two steps of a deletion, the note decides (F-36).
         for session_id in self.ids():
             try:
                 self.log(session_id).reader()
@@ -225,7 +284,7 @@ class LocalBackend(Backend):
                 if session_id not in moved:
                     yield session_id
             except HansardError:
-                continue  # it cannot be read, so nothing says that it was deleted
+                continue  # an unreadable session counts as not deleted
 
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
         self.check_open()
@@ -248,7 +307,7 @@ class LocalBackend(Backend):
         return (session_id for session_id, _ in self._named(found))
 
     def _named(self, found: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield ids and names of what is called so, without a look at what is known already."""
+        """Yield ids and names of directories; open only those whose id is unknown."""
         known = self._ids
         for name in found:
             session_id = known.get(name)
@@ -256,7 +315,7 @@ class LocalBackend(Backend):
                 session_id = next(self._ids_of([name]), None)
                 if session_id is None:
                     continue
-                # A name that stands for an id nobody knows may get one, when its log is mended.
+                # A repair may reveal the id of a name that stands for itself.
                 if session_id != name or not names.is_hashed(name):
                     known[name] = session_id
             yield session_id, name
@@ -266,15 +325,15 @@ class LocalBackend(Backend):
             try:
                 session_id = names.decode(name)
             except ValueError:
-                continue  # no session's name, so not ours
+                continue  # not the name of a session
             if session_id is None:
                 session_id = self._true_id(name) or name
             yield session_id
 
     def _true_id(self, name: str) -> str | None:
-        """Return the id of a session whose name does not tell it; None if its log does not."""
+        """Return the id of a session with a hashed name, from its log; None if that cannot be read."""
         session_id = _id_in(self._root, name)
-        # A log that was copied here from under another name is not this one's.
+        # A log that was copied here from another directory has another id.
         return session_id if session_id and names.encode(session_id) == name else None
 
     def delete(
@@ -297,7 +356,7 @@ class LocalBackend(Backend):
             purged = self._root.purge(name) or (log.finish_delete() and self._root.purge(name))
         if not purged:
             raise SessionNotFound(f"no session {session_id!r} in the trash")
-        # Whatever was wrong with it, the next session of this name has nothing to do with it.
+        # A failed sync does not concern the next session of this name.
         self._root.failed.discard(session_id)
         log.release_files()
 
@@ -349,11 +408,11 @@ class LocalBackend(Backend):
             self.compactor.stop()
         if self.finder is not None:
             self.finder.close()
-        self._closed = True
         with self._mutex.lock:
-            logs = [*self._logs.values(), *self._ancestors.values()]
+            self._closed = True
+            logs = list(self._logs.values())
             self._recent.clear()
-            self._latest = None
+            self.latest = None
         for log in logs:
             log.release_files()
         for hold in list(self._holds):

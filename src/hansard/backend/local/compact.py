@@ -2,231 +2,259 @@
 
 Writers and readers continue concurrently: the session's lock is held only while the active segment is sealed.
 A new segment is written next to the old ones, synced, and renamed to the first one that it replaces; then the
-others are removed. A crash leaves the state before or the state after, and files that say the same twice; the
-next compaction removes those.
+others are removed. A crash leaves the state before or after, and duplicate files that the next compaction
+removes.
 """
 
 import errno
 from collections.abc import Callable, Iterator
-from typing import Final
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import zstandard
 
 from hansard.backend.contract import CompactionFilter, CompactionResult
-from hansard.backend.local.records import event_of
+from hansard.backend.local.log import event_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
-from hansard.log import disk, format, names, segment_scan
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, is_content
+from hansard.log import checkpoint, disk, format, names, segment_scan
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Position
 from hansard.log.sealed_chain import SealedChain, SealedPart
 from hansard.log.sealed_segment import LAST_FRAME, SealedSegment
 from hansard.log.sealed_writer import SealedWriter
 from hansard.log.segment import header, sealed_files
-from hansard.log.segment_reader import SegmentRange
+from hansard.log.segment_reader import SegmentRange, SegmentReader
 from hansard.log.store_directory import sweep
 
-#: A segment is not joined with others beyond this, before compression: what was sealed because it had grown
-#: is large enough, and is never written again unless something in it is to be forgotten.
+if TYPE_CHECKING:
+    from hansard.backend.local.log import LocalLog
+
+#: Bytes of sealed segments from which on a checkpoint is written; less is read quickly.
+CHECKPOINT: Final = 256 * 1024
+
+#: Maximum size of joined segments, before compression. A segment of this size is rewritten only to erase.
 LARGEST: Final = 8 * 1024 * 1024
 
-#: Segments below this size, before compression, are compressed this many levels harder: they are many, and
-#: each is quickly done.
+#: Segments below this size, before compression, are compressed this many levels harder, at little cost.
 SMALL: Final = 1024 * 1024
 _HARDER: Final = 3
 
-#: After so many events, whoever waits is told how far it is.
+#: Events between two reports of progress.
 _TELL: Final = 5_000
 
-#: How often a segment is written once more because somebody came to need what was left out.
+#: Attempts to write a segment while concurrent forks and snapshots need what it leaves out.
 _TRIES: Final = 5
 
 Progress = Callable[[int, int], None]
 
 
-class Source:
-    """A sealed segment that is to be rewritten, or left as it is."""
+def compact(
+    log: "LocalLog",
+    filter: CompactionFilter,
+    level: int,
+    progress: Progress | None,
+    state: Callable[[int], bytes] | None,
+    timeout: float,
+) -> CompactionResult:
+    """Compact the sealed segments of a session. `timeout`: seconds to wait for another compactor."""
+    reader = log.existing()[0]
+    chain = log.files.chain(reader)
+    if chain is None:
+        return CompactionResult(0, 0, 0, 0)
+    directory = disk.OwnedDirFd(chain.open_directory())
+    path = log.files.root.path_of(log.files.name)
+    lock = _locked(directory, f"{path}/{names.COMPACTION}", timeout)
+    try:
+        # The compactor that was waited for may have sealed more.
+        reader = log.existing()[0]
+        chain = log.files.chain(reader) or chain
+        done = _Compaction(directory, path, reader, chain.again(), filter, level, progress).run()
+        if done.segments:
+            _save_checkpoint(directory, log.session_id, reader, chain.again(), state)
+        return done
+    finally:
+        lock.release()
 
-    __slots__ = ("bytes", "name", "part", "sealed")
 
-    def __init__(self, name: str, part: SealedPart, size: int) -> None:
-        self.name = name
-        self.part = part
-        self.bytes = size
-        segment = part.reader.segment
+def _locked(directory: int, path: str, timeout: float) -> Lock:
+    """Take the lock of the session's compactors; `LockTimeout` after `timeout` seconds."""
+    try:
+        file = disk.open_file(directory, names.COMPACTION, writable=True, create=True)
+    except OSError as error:
+        raise DiskFailed("open", path, error, "nothing was compacted") from error
+    lock = Lock(file, path)
+    lock.acquire(timeout)
+    return lock
+
+
+def plan(log: "LocalLog", filter: CompactionFilter) -> CompactionResult:
+    """Return what a compaction would rewrite."""
+    reader, end, _ = log.existing()
+    start = reader.segment.start.seq
+    active = end.size if end.position.seq > start else 0
+    blanked = sum(start < seq <= end.position.seq for seq in filter.seqs)
+    if filter.before > start + 1:
+        for chunk in log.reader().read(start, filter.before - 1):
+            blanked += sum(
+                is_content(event.kind) and event.seq not in filter.seqs for event in chunk.events()
+            )
+    size, segments = active, int(active > 0)
+    chain = log.files.chain(reader)
+    if chain is not None:
+        directory = disk.OwnedDirFd(chain.open_directory())
+        path = log.files.root.path_of(log.files.name)
+        sealed = _Compaction(directory, path, reader, chain.again(), filter).plan()
+        size, segments = size + sealed.before, segments + sealed.segments
+        blanked += sealed.blanked
+    return CompactionResult(size, size, segments, blanked)
+
+
+def _save_checkpoint(
+    directory: int,
+    session_id: str,
+    reader: SegmentReader,
+    chain: SealedChain,
+    state: Callable[[int], bytes] | None,
+) -> None:
+    """Save the control records and the state up to the end of the sealed segments, if these are large."""
+    if chain.size() < CHECKPOINT:
+        return
+    previous = reader.segment.previous
+    assert previous is not None  # there is a chain
+    lines = b"".join(map(format.control_line, chain.controls()))
+    saved = b"" if state is None else state(chain.upto)
+    # It is derived: without it reads are slower, and nothing else.
+    with suppress(OSError):
+        checkpoint.write(
+            directory,
+            checkpoint.Checkpoint(
+                session_id, reader.segment.time, chain.upto, previous.crc, lines, saved
+            ),
+        )
+
+
+@dataclass
+class _Source:
+    """A sealed segment: its file, and the size of that."""
+
+    name: str
+    part: SealedPart
+    size: int
+
+    def __post_init__(self) -> None:
+        segment = self.part.reader.segment
         #: None if it is not compressed yet.
-        self.sealed: SealedSegment | None = segment if isinstance(segment, SealedSegment) else None
-
-    @property
-    def first(self) -> int:
-        """The seq of its first event."""
-        return self.part.start.seq + 1
-
-    @property
-    def last(self) -> int:
-        """The seq of its last event."""
-        return self.part.end.seq
-
-    @property
-    def raw(self) -> int:
-        """Bytes of its lines."""
-        return self.part.end.offset
+        self.sealed = segment if isinstance(segment, SealedSegment) else None
+        self.first = self.part.start.seq + 1
+        self.last = self.part.end.seq
+        #: The size of its lines.
+        self.raw = self.part.end.offset
 
     def pieces(self) -> Iterator[SegmentRange]:
-        """Yield its lines, piece by piece."""
         return self.part.reader.forwards(self.part.start, self.part.end)
 
-    def lines(self) -> Iterator[Line]:
-        """Yield its records."""
-        for piece in self.pieces():
-            yield from piece.lines(format.decode_lines)
-
     def records(self) -> Iterator[tuple[Line, bytes]]:
-        """Yield the same, each with the members that this version does not know."""
+        """Yield its records, each with the members that this version does not know."""
         segment = self.part.reader.segment
         for piece in self.pieces():
             for _, raw in segment_scan.committed(segment, piece.start, piece.data, piece.end):
                 yield format.decode_line(raw), format.unknown_members(raw)
 
 
-class Compaction:
-    """One compaction of one session. The caller holds the compaction's lock."""
+@dataclass
+class _Compaction:
+    """One compaction of one session. The caller holds its lock, or only calls `plan`."""
 
-    def __init__(
-        self,
-        directory: int,
-        chain: SealedChain,
-        *,
-        session_id: str,
-        created: str,
-        path: str,
-        filter: CompactionFilter,
-        level: int,
-        progress: Progress | None,
-    ) -> None:
-        self._directory = directory
-        self._chain = chain
-        self._session_id = session_id
-        self._created = created
-        self._path = path
-        self._filter = filter
-        self._level = level
-        self._progress = progress
+    directory: int
+    path: str
+    reader: SegmentReader
+    chain: SealedChain
+    filter: CompactionFilter
+    level: int = 0
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
         #: Streams that are over, with the seq of their end.
         self._ended: dict[str, int] = {}
-        #: The segments whose lines cannot be copied as they are: with stream parts or discarded fragments.
+        #: Segments whose lines cannot be copied as they are: with stream parts or discarded fragments.
         self._altered: set[str] = set()
         self._blanked = 0
         self._done = 0
         self._total = 0
 
     def run(self) -> CompactionResult:
-        """Rewrite what has to be rewritten; return what came of it."""
+        """Rewrite what has to be rewritten."""
         try:
             return self._run()
         except OSError as error:
-            raise disk.explain(error, "compact", self._path, "the log says what it said") from error
+            raise disk.explain(error, "compact", self.path, "no event was changed") from error
 
     def _run(self) -> CompactionResult:
-        sweep(self._directory)
+        sweep(self.directory)
         sources, leftovers = self._sources()
-        before = sum(source.bytes for source in sources) + sum(size for _, size in leftovers)
-        self._look_for_streams(sources)
+        before = sum(source.size for source in sources) + sum(leftovers.values())
         groups = self._groups(sources)
         self._total = sum(source.raw for group in groups for source in group)
         if groups:
-            # It may hold what is to be forgotten, and must not outlive it; another is written at the end.
-            disk.discard(self._directory, names.CHECKPOINT)
+            # It may hold what is to be erased; another is written at the end.
+            disk.discard(self.directory, names.CHECKPOINT)
         for group in groups:
             self._rewrite(group)
-        for name, _ in leftovers:
+        for name in leftovers:
             self._remove(name)
         after = before
         if groups or leftovers:
-            # What was taken out must not come back with an old file after a power cut.
-            disk.sync_directory(self._directory)
-            after = sum(source.bytes for source in self._sources()[0])
-        rewritten = sum(len(group) for group in groups)
-        return CompactionResult(before, after, rewritten, self._blanked)
+            # What was erased must not come back with an old file after a power cut.
+            disk.sync_directory(self.directory)
+            after = sum(source.size for source in self._sources()[0])
+        return CompactionResult(before, after, sum(map(len, groups)), self._blanked)
 
     def plan(self) -> CompactionResult:
-        """Say what `run` would rewrite of what is sealed already; write nothing."""
+        """Return what `run` would rewrite; write nothing."""
         sources, leftovers = self._sources()
-        self._look_for_streams(sources)
         chosen = [source for group in self._groups(sources) for source in group]
-        size = sum(source.bytes for source in chosen) + sum(size for _, size in leftovers)
-        return CompactionResult(size, size, len(chosen), sum(map(self._pending, chosen)))
-
-    def _pending(self, source: Source) -> int:
-        """Return how many events of a segment are to be taken out, and are still there."""
-        if not self._filter.fingerprint(source.first, source.last):
-            return 0
-        return sum(
-            self._filter.mask(event_of(line)).raw != bytes(line.data) for line in source.lines()
+        size = sum(source.size for source in chosen) + sum(leftovers.values())
+        blanked = sum(
+            self.filter.mask(event_of(line)).raw != bytes(line.data)
+            for source in chosen
+            if self.filter.fingerprint(source.first, source.last)
+            for piece in source.pieces()
+            for line in piece.lines(format.decode_lines)
         )
-
-    # -- what there is --------------------------------------------------------------------------
-
-    def _sources(self) -> tuple[list[Source], list[tuple[str, int]]]:
-        """Return the segments in order, and files that say only what these say."""
-        sources: list[Source] = []
-        leftovers: list[tuple[str, int]] = []
-        seq = -1
-        found = []
-        for _, name in sealed_files(self._directory, self._chain.upto + 1)[0]:
-            size = disk.stamp(self._directory, name) & ((1 << 48) - 1)
-            found.append((name, size))
-        firsts = {names.sealed_first_seq(name): name for name, _ in found}
-        for name, size in found:
-            first = names.sealed_first_seq(name)
-            # One that is there compressed and not: the compressed one counts.
-            if firsts[first] != name or (first is not None and first <= seq):
-                leftovers.append((name, size))
-                continue
-            part = self._chain.part_named(name)
-            sources.append(Source(name, part, size))
-            seq = part.end.seq
-        return sources, leftovers
-
-    def _look_for_streams(self, sources: list[Source]) -> None:
-        """Learn, from what is not compressed yet, which streams are over, and what cannot be copied."""
-        for source in sources:
-            if source.sealed is not None:
-                continue
-            for piece in source.pieces():
-                lines = piece.lines(format.decode_lines)
-                # Each is closed by a note, so in most pieces every line is a record.
-                if len(lines) < piece.data.count(b"\n") and b'\n{"log":"recovered"' in piece.data:
-                    self._altered.add(source.name)
-                for line in lines:
-                    if self._learn(line):
-                        self._altered.add(source.name)
-
-    def _learn(self, line: Line) -> bool:
-        """Take in what a record says about a stream; say whether it says something."""
-        if line.kind == MESSAGE_PART:
-            part = kinds.read(MESSAGE_PART, bytes(line.data))
-            if part is not None and part.over:
-                self._ended[part.stream] = line.seq
-            return True
-        if line.kind == MESSAGE_ADDED and b'"stream":' in bytes(line.data):
-            added = kinds.read(MESSAGE_ADDED, bytes(line.data))
-            if added is not None and added.stream is not None:
-                self._ended[added.stream] = line.seq
-                return True
-        return False
+        return CompactionResult(size, size, len(chosen), blanked)
 
     # -- what to do -----------------------------------------------------------------------------
 
-    def _groups(self, sources: list[Source]) -> list[list[Source]]:
+    def _sources(self) -> tuple[list[_Source], dict[str, int]]:
+        """Return the segments in order, and the sizes of files that only repeat their events."""
+        sources: list[_Source] = []
+        leftovers: dict[str, int] = {}
+        seq = -1
+        files = sealed_files(self.directory, self.chain.upto + 1)[0]
+        chosen = dict(files)
+        for first, name in files:
+            size = disk.stamp(self.directory, name) & ((1 << 48) - 1)
+            # Of a segment that is there compressed and not, the compressed one counts, which sorts later.
+            if chosen[first] != name or first <= seq:
+                leftovers[name] = size
+                continue
+            sources.append(_Source(name, self.chain.part_named(name), size))
+            seq = sources[-1].last
+        return sources, leftovers
+
+    def _groups(self, sources: list[_Source]) -> list[list[_Source]]:
         """Choose what is rewritten together.
 
-        What is not compressed yet is joined with what is before it while that is no more than twice as
-        large: so each byte is rewritten a few times at the most, however often this runs.
+        Segments that are not compressed yet are joined with those before them that are at most twice as
+        large: so each byte is rewritten a few times at most, however often this runs.
         """
-        groups: list[list[Source]] = []
+        for source in sources:
+            if source.sealed is None:
+                self._find_streams(source)
         place = len(sources)
         while place and sources[place - 1].sealed is None:
             place -= 1
@@ -239,113 +267,131 @@ class Compaction:
             place -= 1
             group.insert(0, sources[place])
             size += more
-        groups.extend([source] for source in sources[:place] if self._is_touched(source))
-        if group:
-            groups.append(group)
-        return groups
+        groups = [[source] for source in sources[:place] if self._is_stale(source)]
+        return [*groups, group] if group else groups
 
-    def _is_touched(self, source: Source) -> bool:
-        """Say whether something in a compressed segment is to be forgotten, and is still there."""
+    def _find_streams(self, source: _Source) -> None:
+        """Note which streams end in a segment, and whether its lines cannot be copied as they are."""
+        for piece in source.pieces():
+            lines = piece.lines(format.decode_lines)
+            # Each fragment is followed by a note, so in most pieces every line is a record.
+            if len(lines) < piece.data.count(b"\n") and b'\n{"log":"recovered"' in piece.data:
+                self._altered.add(source.name)
+            for line in lines:
+                part = added = None
+                if line.kind == MESSAGE_PART:
+                    self._altered.add(source.name)
+                    part = kinds.read(MESSAGE_PART, bytes(line.data))
+                elif line.kind == MESSAGE_ADDED and b'"stream":' in bytes(line.data):
+                    added = kinds.read(MESSAGE_ADDED, bytes(line.data))
+                if part is not None and part.over:
+                    self._ended[part.stream] = line.seq
+                elif added is not None and added.stream is not None:
+                    self._altered.add(source.name)
+                    self._ended[added.stream] = line.seq
+
+    def _is_stale(self, source: _Source) -> bool:
+        """Return whether something in a compressed segment is to be erased, and is still there."""
         if source.sealed is None:
             return True
         index = source.sealed.index
-        if index.fingerprint != self._filter.fingerprint(source.first, source.last):
+        if index.fingerprint != self.filter.fingerprint(source.first, source.last):
             return True
-        return any(
-            stream in self._filter.streams or stream in self._ended for stream in index.parts
-        )
+        return any(stream in self.filter.streams or stream in self._ended for stream in index.parts)
 
-    # -- doing it -------------------------------------------------------------------------------
+    # -- writing --------------------------------------------------------------------------------
 
-    def _rewrite(self, group: list[Source]) -> None:
+    def _rewrite(self, group: list[_Source]) -> None:
         small = sum(source.raw for source in group) < SMALL
-        level = self._level + _HARDER if small else self._level
-        done, blanked = self._done, self._blanked
+        level = self.level + _HARDER if small else self.level
         compress = zstandard.ZstdCompressor(level=level).compress
-        for attempt in range(1, _TRIES + 1):
-            if self._write(group, compress, last_try=attempt == _TRIES):
-                break
-            # A fork or a snapshot that was created concurrently needs what was left out.
+        done, blanked = self._done, self._blanked
+        name = names.sealed(group[0].first)
+        for left in reversed(range(_TRIES)):
             self._done, self._blanked = done, blanked
+            try:
+                if self._write(group, name, compress, last_try=not left):
+                    break
+            except OSError as error:
+                raise disk.explain(error, "compact", self.path, "the log is as it was") from error
+        for source in group:
+            if source.name != name:
+                self._remove(source.name)
 
     def _write(
         self,
-        group: list[Source],
+        group: list[_Source],
+        name: str,
         compress: Callable[[bytes], bytes],
         *,
         last_try: bool,
     ) -> bool:
-        """Write a segment anew, and put it in place; False if it must be written once more."""
-        first = group[0].first
-        fingerprint = self._filter.fingerprint(first, group[-1].last)
-        name = names.sealed(first)
+        """Write a new segment and rename it; False if a concurrent fork or snapshot needs more of it."""
+        first, part = group[0].first, group[0].part
+        segment = self.reader.segment
+        fingerprint = self.filter.fingerprint(first, group[-1].last)
         temporary = names.temporary(name)
+        descriptor = disk.create_file(self.directory, temporary)
         try:
-            descriptor = disk.create_file(self._directory, temporary)
-            try:
+            # A segment that is compressed for the first time can often stay as it is, line for line.
+            plain = (
+                len(group) == 1
+                and group[0].sealed is None
+                and not fingerprint
+                and group[0].name not in self._altered
+            )
+            if plain:
+                start = part.start
+                head = part.reader.segment.read(0, start.offset)
+            else:
+                time = segment.time
+                facts = {"created": time}
                 head, start = header(
-                    self._session_id,
-                    before=first - 1,
-                    time=self._created.encode(),
-                    facts={"created": self._created},
+                    segment.session_id, before=first - 1, time=time.encode(), facts=facts
                 )
-                plain = not fingerprint and len(group) == 1 and self._is_plain(group[0])
-                if plain:
-                    start = group[0].part.start
-                    head = group[0].part.reader.segment.read(0, start.offset)
-                sealer = SealedWriter(
-                    descriptor,
-                    head,
-                    start,
-                    session_id=self._session_id,
-                    created=self._created,
-                    compress=compress,
-                    begins=group[0].part.begins,
-                    fingerprint=fingerprint,
-                )
-                if plain:
-                    self._copy(sealer, group[0])
-                else:
-                    self._fill(sealer, group)
-                sealer.finish()
-                self._read_back(temporary, start, sealer.position)
-                if self._filter.has_moved() and not last_try:
-                    disk.discard(self._directory, temporary)
-                    return False
-                # It is whole and durable before any name leads to it; a crash before leaves the old ones.
-                disk.move(self._directory, temporary, self._directory, name)
-                disk.sync_directory(self._directory)
-            except BaseException:
-                disk.discard(self._directory, temporary)
-                raise
-            finally:
-                disk.close(descriptor)
-        except OSError as error:
-            raise disk.explain(error, "compact", self._path, "the log is as it was") from error
-        for source in group:
-            if source.name != name:
-                self._remove(source.name)
+            writer = SealedWriter(
+                descriptor,
+                head,
+                start,
+                session_id=segment.session_id,
+                created=segment.time,
+                compress=compress,
+                begins=part.begins,
+                fingerprint=fingerprint,
+            )
+            if plain:
+                self._copy(writer, group[0])
+            else:
+                self._fill(writer, group)
+            writer.finish()
+            self._read_back(temporary, start, writer.position)
+            if self.filter.has_moved() and not last_try:
+                disk.discard(self.directory, temporary)
+                return False
+            # It is complete and durable before it has a name; a crash before leaves the old ones.
+            disk.move(self.directory, temporary, self.directory, name)
+            disk.sync_directory(self.directory)
+        except BaseException:
+            disk.discard(self.directory, temporary)
+            raise
+        finally:
+            disk.close(descriptor)
         return True
 
     def _read_back(self, name: str, start: Position, end: Position) -> None:
-        """Read a new segment as readers will, before it replaces anything; raise unless it is as meant.
+        """Read a new segment as readers do, before it replaces anything; raise unless it is as meant.
 
         The running checksum at its end covers every byte that was to be written.
         """
         try:
-            self._chain.check_new(name, start, end)
+            self.chain.check_new(name, start, end)
         except Damaged as error:
             note = f"the new segment cannot be read back: {error.reason}; the log is as it was"
-            raise DiskFailed("compact", self._path, OSError(errno.EIO, ""), note) from error
+            raise DiskFailed("compact", self.path, OSError(errno.EIO, ""), note) from error
 
-    def _is_plain(self, source: Source) -> bool:
-        """Say whether a segment that is not compressed yet can stay as it is, line for line."""
-        return source.sealed is None and source.name not in self._altered
-
-    def _copy(self, sealer: SealedWriter, source: Source) -> None:
-        reader = source.part.reader
-        start, end = source.part.start, source.part.end
-        # A place near the end, from which the last lines have a frame of their own.
+    def _copy(self, writer: SealedWriter, source: _Source) -> None:
+        reader, start, end = source.part.reader, source.part.start, source.part.end
+        # A place near the end, from which the last lines have their own frame.
         last = end
         for piece in reader.backwards(end):
             if end.offset - piece.start.offset > LAST_FRAME:
@@ -353,76 +399,61 @@ class Compaction:
             last = piece.start
         for begin, stop in ((start, last), (last, end)):
             for piece in reader.forwards(begin, stop):
-                sealer.copy(piece)
-                self._tell(self._done + piece.end.offset)
-        sealer.ctl = reader.log_end().ctl
+                writer.copy(piece)
+                self._report(self._done + piece.end.offset)
+        writer.ctl = reader.log_end().ctl
         self._done += source.raw
 
-    def _tell(self, done: int) -> None:
-        if self._progress is not None:
-            self._progress(done, self._total)
-
-    def _fill(self, sealer: SealedWriter, group: list[Source]) -> None:
+    def _fill(self, writer: SealedWriter, group: list[_Source]) -> None:
         kept: dict[str, None] = {}
         for source in group:
             for line, unknown in source.records():
                 data = bytes(line.data)
-                blank = self._blank(line, data, kept)
-                sealer.add(line, data if blank is None else blank, unknown=unknown)
-                # What was blank before is blank again, which is nothing new.
-                if blank is not None and blank != data:
-                    self._blanked += 1
+                left = self._left_of(line, data, kept)
+                writer.add(line, left, unknown=unknown)
+                # What was erased before is erased again, and not counted.
+                self._blanked += left != data
                 if line.seq % _TELL == 0:
-                    self._tell(self._done)
+                    self._report(self._done)
             self._done += source.raw
-            self._tell(self._done)
-        sealer.parts = list(kept)
+            self._report(self._done)
+        writer.parts = list(kept)
 
-    def _blank(self, line: Line, data: bytes, kept: dict[str, None]) -> bytes | None:
-        """Return what is to stand in the place of an event's data; None if they stay."""
-        if line.kind == MESSAGE_PART and line.seq >= self._filter.before:
+    def _report(self, done: int) -> None:
+        if self.progress is not None:
+            self.progress(done, self._total)
+
+    def _left_of(self, line: Line, data: bytes, kept: dict[str, None]) -> bytes:
+        """Return the data of an event as they will be. `kept`: takes the streams whose parts stay."""
+        if line.kind == MESSAGE_PART and line.seq >= self.filter.before:
             part = kinds.read(MESSAGE_PART, data)
             if part is None:
-                return None
-            if part.stream not in self._filter.streams:
+                return data
+            if part.stream not in self.filter.streams:
                 ended = self._ended.get(part.stream)
-                if ended is None or not self._filter.drop_part(line.seq, ended):
+                if ended is None or not self.filter.drop_part(line.seq, ended):
                     kept[part.stream] = None
-                    return None
+                    return data
                 if part.over or not part.text:
-                    return None  # it says what must be known, or was emptied before
+                    return data  # it ends the stream, or was emptied before
                 return msgspec.json.encode(_decode_begun(data))
-        event = event_of(line)
-        masked = self._filter.mask(event)
-        return None if masked is event else masked.raw
+        return self.filter.mask(event_of(line)).raw
 
     def _remove(self, name: str) -> None:
         try:
-            disk.remove(self._directory, name)
+            disk.remove(self.directory, name)
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise disk.explain(
-                error, "compact", self._path, "an old segment is still there"
-            ) from error
+            hint = "an old segment is still there"
+            raise disk.explain(error, "compact", self.path, hint) from error
 
 
 class _Begun(msgspec.Struct, omit_defaults=True):
-    """What is left of a part: whose it is, and, of the first one, how the message began."""
+    """What is left of a stream part: its stream and, of the first one, how the message began."""
 
     stream: str
     message: dict[str, msgspec.Raw] | None = None
 
 
 _decode_begun = msgspec.json.Decoder(_Begun).decode
-
-
-def locked(directory: int, path: str, timeout: float) -> Lock:
-    """Take the lock that keeps two compactors of one session apart; `LockTimeout` after `timeout` seconds."""
-    try:
-        file = disk.open_file(directory, names.COMPACTION, writable=True, create=True)
-    except OSError as error:
-        raise DiskFailed("open", path, error, "nothing was compacted") from error
-    lock = Lock(file, path)
-    lock.acquire(timeout)
-    return lock

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from hansard.backend.contract import CompactionFilter, Finding, Known, RepairResult
-from hansard.backend.local.records import stream_of
+from hansard.backend.local.log import stream_of
 from hansard.backend.local.verify import unerased
 from hansard.errors import Damaged, SessionNotFound
 from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED

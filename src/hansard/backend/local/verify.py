@@ -1,20 +1,164 @@
-"""List every line of a session's files, valid or not, with its offset.
+"""Check every byte of a session's files, and list their lines, valid or not.
 
-For people who look for what went wrong, and so for damaged sessions too: nothing here raises because of
-what a file holds. Each line is judged by itself; `verify` tells what its damage means.
+`verify` judges a log as a whole. `records` is for people who look for what went wrong: it judges each line by
+itself, and nothing in it raises because of what a file holds.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
-from hansard.backend.contract import CompactionFilter, Record
-from hansard.backend.local.records import event_of, stream_of
-from hansard.errors import Damaged, UnknownFormat
+from hansard.backend.contract import (
+    DUPLICATE,
+    WRONG_CHECKPOINT,
+    CompactionFilter,
+    Finding,
+    MakeFilter,
+    Record,
+)
+from hansard.backend.local.log import event_of, stream_of
+from hansard.errors import Damaged, InvalidEvent, UnknownFormat
+from hansard.event import codec
 from hansard.event.kinds import MESSAGE_PART, is_content
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.format import Position
+from hansard.log.format import LogEnd, Position
+from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
 from hansard.log.sealed_segment import SealedSegment
 from hansard.log.segment import Raw, Segment, open_segment, sealed_files
 from hansard.log.segment_reader import SegmentReader
+
+if TYPE_CHECKING:
+    from hansard.backend.local.log import LocalLog
+
+#: Maximum findings listed per session and severity.
+MAX_FINDINGS: Final = 1_000
+
+
+def verify(log: "LocalLog", filter: MakeFilter | None) -> tuple[list[Finding], LogEnd | None]:
+    """Return what is wrong with a session, and the end of its log; None instead if that is damaged."""
+    files = log.files
+    try:
+        reader = log.existing()[0]
+        # What the disk holds, not what the cache remembers: after a failed sync they differ, and what is
+        # known of the end may be wrong.
+        try:
+            disk.forget_cached(reader.segment.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "read", files.path) from error
+        end = files.read_end_again(reader)
+        for piece in reader.forwards(reader.segment.start, end.position):
+            segment_scan.committed(reader.segment, piece.start, piece.data, piece.end)
+        # Open the files again: frames in memory prove nothing about the disk.
+        files.forget_chain()
+        chain = files.chain(reader)
+        if chain is not None:
+            check_chain(chain, reader, stream_of)
+        for event in log.reader().controls():
+            event.data  # noqa: B018 - decoded, to see that it can be
+        found = _limited(_check_lines(reader, end, chain))
+    except Damaged as error:
+        return _list_damage(log, error), None
+    if end.size > end.position.offset:
+        length = end.size - end.position.offset
+        reason = "an unfinished append, as a crash leaves one; the next append ends it"
+        found.append(Finding("note", files.path, end.position.offset, length, reason))
+    if chain is not None:
+        found += _check_checkpoint(log, reader, chain)
+        if filter is not None:
+            found += _check_erased(chain, filter())
+    return found, end
+
+
+def _limited(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the first findings of each severity."""
+    counts = Counter[str]()
+    kept = []
+    for finding in findings:
+        counts[finding.severity] += 1
+        if counts[finding.severity] <= MAX_FINDINGS:
+            kept.append(finding)
+    return kept
+
+
+def _list_damage(log: "LocalLog", error: Damaged) -> list[Finding]:
+    """Return all damage of the segment, of which reading has found the first."""
+    log.report(error)
+    reader = log.files.reader
+    # Even without a valid header, the lines after it may be valid.
+    segment = log.files.raw() if reader is None else reader.segment
+    findings = iter(()) if segment is None else segment_scan.all_findings(segment)
+    found = [Finding("damage", error.path, *one) for one in islice(findings, MAX_FINDINGS)]
+    return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
+
+
+def _check_lines(
+    reader: SegmentReader, end: LogEnd, chain: SealedChain | None
+) -> Iterator[Finding]:
+    """Yield what reading skips: discarded fragments (F-29), and keys that occur twice (F-13)."""
+    sealed = [] if chain is None else [part for part, _ in chain.parts()]
+    for part in (*sealed, SealedPart(reader, end.position)):
+        path = part.reader.segment.path
+        for piece in part.reader.forwards(part.start, part.end):
+            for offset, length, what in segment_scan.discarded(piece.data):
+                reason = f"{what}, as a crash leaves one; none of it was acknowledged"
+                yield Finding("note", path, offset, length, reason)
+            offset = piece.start.offset
+            for line in piece.data.split(b"\n"):
+                length = len(line) + 1
+                try:
+                    codec.check_keys(line, "the record")
+                except InvalidEvent as error:
+                    yield Finding("damage", path, offset, length, f"{error}; {DUPLICATE}")
+                offset += length
+
+
+def _check_checkpoint(
+    log: "LocalLog", reader: SegmentReader, chain: SealedChain
+) -> Iterator[Finding]:
+    """Compare the checkpoint's control records with the log's; the caller compares its state."""
+    files = log.files
+    found = files.look_at_checkpoint(reader)
+    where = files.root.path_of(files.name, names.CHECKPOINT)
+    if isinstance(found, str):
+        hint = "readers ignore it, and the next compaction replaces it"
+        if found:
+            yield Finding("note", where, 0, 0, f"this checkpoint {found}: {hint}")
+        return
+    right = [line for line in chain.controls() if line.seq <= found.seq]
+    saved = format.decode_lines(found.controls)
+    if list(map(format.control_line, saved)) != list(map(format.control_line, right)):
+        reason = "this checkpoint has other control records than the log"
+        yield Finding("damage", where, 0, 0, f"{reason}; {WRONG_CHECKPOINT}")
+
+
+def _check_erased(chain: SealedChain, filter: CompactionFilter) -> Iterator[Finding]:
+    reason = "is marked as erased, but still has its data"
+    for part, _ in chain.parts():
+        path = part.reader.segment.path
+        for seq in unerased(part.reader, part.end, filter):
+            yield Finding("damage", path, 0, 0, f"event {seq} {reason}")
+
+
+def unerased(reader: SegmentReader, end: Position, filter: CompactionFilter) -> Iterator[int]:
+    """Yield the seqs of events with data that the index of a segment marks as erased."""
+    segment = reader.segment
+    if not isinstance(segment, SealedSegment) or not segment.index.fingerprint:
+        return
+    if segment.index.fingerprint != filter.fingerprint(segment.start.seq + 1, end.seq):
+        return  # it waits for the next compaction
+    for piece in reader.forwards(segment.start, end):
+        for line in piece.lines(format.decode_lines):
+            if line.seq in filter.seqs or (line.seq < filter.before and is_content(line.kind)):
+                # A stream part without text has nothing to erase.
+                if line.kind == MESSAGE_PART and not stream_of(line):
+                    continue
+                event = event_of(line)
+                if filter.mask(event).raw != event.raw:
+                    yield line.seq
+
+
+# -- dump ---------------------------------------------------------------------------------------
 
 
 def records(directory: int, path: str) -> Iterator[Record]:
@@ -85,21 +229,3 @@ def _walked(
     if size > end:
         rest = source.read_some(end, size - end)
         yield Record(name, end, size - end, rest, "unfinished, as a crash leaves it")
-
-
-def unerased(reader: SegmentReader, end: Position, filter: CompactionFilter) -> Iterator[int]:
-    """Yield the seqs of events with data that the index of a segment marks as erased."""
-    segment = reader.segment
-    if not isinstance(segment, SealedSegment) or not segment.index.fingerprint:
-        return
-    if segment.index.fingerprint != filter.fingerprint(segment.start.seq + 1, end.seq):
-        return  # it waits for the next compaction
-    for piece in reader.forwards(segment.start, end):
-        for line in piece.lines(format.decode_lines):
-            if line.seq in filter.seqs or (line.seq < filter.before and is_content(line.kind)):
-                # A stream part without text has nothing to erase.
-                if line.kind == MESSAGE_PART and not stream_of(line):
-                    continue
-                event = event_of(line)
-                if filter.mask(event).raw != event.raw:
-                    yield line.seq
