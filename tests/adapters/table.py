@@ -4,6 +4,8 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import hansard
@@ -72,12 +74,22 @@ def claude_agent(store: Any) -> Adapter:
     transcripts: Any = HansardSessionStore(store)
 
     async def say(name: str, *texts: str) -> None:
-        said = [{"role": "user", "content": text} for text in texts]
-        entries = [{"type": "user", "uuid": one["content"], "message": one} for one in said]
+        known = await transcripts.load({"project_key": "p", "session_id": name}) or [{}]
+        names = [known[-1].get("uuid"), *texts]
+        entries = [
+            {"type": "user", "uuid": text, "parentUuid": last, "message": message_of(text)}
+            for last, text in pairwise(names)
+        ]
         await transcripts.append({"project_key": "p", "session_id": name}, entries)
+
+    def message_of(text: str) -> dict[str, Any]:
+        return {"role": "user", "content": text}
 
     async def read(name: str) -> list[Any]:
         found = await transcripts.load({"project_key": "p", "session_id": name})
+        # The SDK follows the chain of parents, also past a redacted entry.
+        names = [None, *(one["uuid"] for one in found)]
+        assert all(one["parentUuid"] in names for one in found)
         listed = await transcripts.list_session_summaries("p")
         texts = [one["message"]["content"] for one in found if "message" in one]
         assert {one["session_id"]: one["data"]["first_prompt"] for one in listed}[name] == texts[0]
@@ -151,6 +163,34 @@ def pydantic_ai(store: Any) -> Adapter:
     return Adapter(say, read, change)
 
 
+def pydantic_steps(store: Any) -> Adapter:
+    """Say requests in a snapshot of a run of Pydantic AI's harness, which keeps all snapshots."""
+    from pydantic_ai.messages import ModelRequest, UserPromptPart
+    from pydantic_ai_harness.step_persistence import ContinuableSnapshot, StepEvent
+
+    from hansard.adapters.pydantic_ai import HansardStepStore
+
+    steps: Any = HansardStepStore(store)
+
+    async def say(name: str, *texts: str) -> None:
+        messages: list[Any] = [ModelRequest([UserPromptPart(text)]) for text in texts]
+        snapshot = ContinuableSnapshot(run_id=name, step_index=0, messages=messages)
+        await steps.save_snapshot(snapshot)
+        await steps.save_snapshot(replace(snapshot, messages=[], idempotency_key="0:once"))
+
+    async def read(name: str) -> list[Any]:
+        found = [one for one in await steps.list_snapshots(run_id=name) if one.messages]
+        return [message.parts[0].content for one in found for message in one.messages]
+
+    async def change() -> None:
+        event = StepEvent(run_id="s", kind="run_started", step_index=0, idempotency_key="k")
+        for _ in range(2):
+            await steps.append_event(event)
+        assert await steps.list_events(run_id="s") == [event]
+
+    return Adapter(say, read, change, "steps/run/")
+
+
 def strands(store: Any) -> Adapter:
     """Say a message of several blocks in Strands, with the number that a new agent would give it."""
     from strands.types.session import SessionMessage
@@ -174,7 +214,10 @@ def strands(store: Any) -> Adapter:
 
 ADAPTERS = {
     make.__name__: make
-    for make in (adk, claude_agent, langchain, openai_agents, pydantic_ai, strands)
+    for make in (
+        *(adk, claude_agent, langchain, openai_agents),
+        *(pydantic_ai, pydantic_steps, strands),
+    )
 }
 
 

@@ -19,7 +19,7 @@ import hansard
 from hansard.adapters import claude_agent
 from hansard.adapters.claude_agent import HansardSessionStore
 from hansard.message import origin
-from tests.adapters.processes import children, race
+from tests.adapters.processes import children
 from tests.crashlab import faults
 
 PROJECT = "p"
@@ -230,22 +230,6 @@ def test_a_killed_batch_is_completed_by_sending_it_again(tmp_path: Path, when: f
         if not fault.fired:
             break
     assert {0, len(entries)} <= lengths
-
-
-def test_a_cancelled_append_is_done_whole(store: hansard.Store) -> None:
-    """What the SDK no longer waits for, and does not send again, is there all the same, in order."""
-    ours = HansardSessionStore(store)
-    entries = chain(*(f"{number}" for number in range(600)))
-
-    async def run() -> None:
-        task = asyncio.ensure_future(ours.append(KEY, entries))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await ours.load(KEY) == entries
-
-    asyncio.run(run())
 
 
 # -- the SDK's own functions --------------------------------------------------------------------
@@ -490,45 +474,6 @@ def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     asyncio.run(run())
 
 
-def test_hansards_own_revert_fork_and_redaction(store: hansard.Store, tmp_path: Path) -> None:
-    """N-49, N-50: the SDK sees a revert and its undoing, a fork and a redaction; the chain stays whole."""
-    ours = HansardSessionStore(store)
-    folder = str(tmp_path)
-    key: Any = {**KEY, "project_key": sdk.project_key_for_directory(folder)}
-    entries = chain(*(f"{number}" for number in range(60)))
-    behind = store.session(ours.id_of(key))
-    twin = str(uuid.uuid4())
-
-    async def texts(session_id: str = SESSION) -> list[Any]:
-        found = await sdk.get_session_messages_from_store(
-            ours,
-            session_id,
-            directory=folder,
-        )
-        return [one.message["content"] for one in found]
-
-    async def run() -> None:
-        for place in range(0, 60, 6):
-            await ours.append(key, entries[place : place + 6])
-        whole = behind.seq
-        behind.fork(ours.id_of(key_of(twin, key["project_key"])))
-        behind.revert(4)
-        assert await ours.load(key) == entries[:4]
-        await ours.append(key, [entry("user", "another way", entries[3]["uuid"])])
-        assert await texts() == ["0", "1", "2", "3", "another way"]
-        assert await texts(twin) == [f"{number}" for number in range(60)]
-        behind.revert(whole)
-        assert await texts() == [f"{number}" for number in range(60)]
-        behind.redact(1)
-        # Redacted in the parent, and so in the fork.
-        for name in (SESSION, twin):
-            assert await texts(name) == [f"{number}" for number in range(1, 60)]
-        for one in await ours.list_session_summaries(key["project_key"]):
-            assert one["data"]["first_prompt"] == "2"
-
-    asyncio.run(run())
-
-
 def test_a_listing_reads_what_is_new_only(
     store: hansard.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -611,49 +556,3 @@ def test_without_asyncio_the_first_call_says_so(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="needs asyncio"):
             trio.run(made, call)
     assert not (tmp_path / "data").exists()
-
-
-WRITER = """
-import asyncio, json, sys
-import hansard
-from claude_agent_sdk._internal.transcript_mirror_batcher import TranscriptMirrorBatcher
-from hansard.adapters.claude_agent import HansardSessionStore
-
-async def run():
-    who = sys.argv[2]
-    store = HansardSessionStore(hansard.open(sys.argv[1], durability="os"))
-    failed = []
-    async def on_error(key, message):
-        failed.append(message)
-    batcher = TranscriptMirrorBatcher(store, "/projects", on_error)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for turn in range(12):
-        for number in range(200):
-            name = f"{who}-{turn}-{number}"
-            said = {"role": "user", "content": name}
-            batcher.enqueue("/projects/p/" + sys.argv[3] + ".jsonl",
-                            [{"type": "user", "uuid": name, "message": said}])
-        await batcher.flush()
-    print(json.dumps(failed))
-
-asyncio.run(run())
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_lose_nothing(tmp_path: Path) -> None:
-    """N-16: two processes mirror into one transcript: each entry is there once, in its writer's order."""
-    path = tmp_path / "data"
-    outs = race(WRITER, [str(path), "a", SESSION], [str(path), "b", SESSION])
-    assert outs == ["[]\n", "[]\n"]
-    with hansard.open(path, durability="os") as store:
-        ours = HansardSessionStore(store)
-        found = [dict(one)["uuid"] for one in asyncio.run(ours.load(KEY)) or ()]
-        for who in "ab":
-            mine = [name for name in found if str(name).startswith(who)]
-            assert mine == [f"{who}-{turn}-{number}" for turn in range(12) for number in range(200)]
-        assert len(found) == 2 * 12 * 200
-        (summary,) = asyncio.run(ours.list_session_summaries(PROJECT))
-        assert summary["data"]["first_prompt"] == found[0]
-        assert store.verify().ok

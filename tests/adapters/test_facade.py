@@ -1,8 +1,6 @@
 """The facade of four methods in docs/guides/tutorial.md: as it stands there, it keeps what it says."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +67,6 @@ def test_a_turn_that_fails_is_there(conversation: Any, store: hansard.Store) -> 
     assert roles == ["user", "assistant", "tool"]
 
 
-def test_users_are_kept_apart(conversation: Any, store: hansard.Store) -> None:
-    """N-68: two conversations of one store never see each other, and fresh ids differ."""
-    ann, bob = conversation(store), conversation(store)
-    ann.add({"role": "user", "content": "I am Ann"})
-    bob.add({"role": "user", "content": "I am Bob"})
-    assert ann.id != bob.id
-    assert (said(ann), said(bob)) == (["I am Ann"], ["I am Bob"])
-
-
 def test_undo_takes_turns_back_and_erases_nothing(conversation: Any, store: hansard.Store) -> None:
     """N-49: each undo takes one turn back, the last one says that there is none, the history has all."""
     talk = conversation(store, "s")
@@ -91,27 +80,3 @@ def test_undo_takes_turns_back_and_erases_nothing(conversation: Any, store: hans
     talk.add(HELLO)
     talk.clear()
     assert said(talk) == []
-
-
-@pytest.mark.slow
-def test_a_killed_process_has_saved_what_it_added(tmp_path: Path) -> None:
-    """N-59: what `add` has acknowledged is there after kill -9, and another process goes on."""
-    code = (
-        f"import hansard, sys, time\n{FACADE}\n"
-        "talk = Conversation(hansard.open(sys.argv[1]), 's')\n"
-        "talk.add({'role': 'user', 'content': 'hello'})\n"
-        "print('added', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
-    ) as child:
-        try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "added\n"
-        finally:
-            child.kill()
-    with hansard.open(tmp_path / "data") as store:
-        session = store.session("s")
-        session.add_message({"role": "assistant", "content": "hi"})
-        assert [message["content"] for message in session.messages()] == ["hello", "hi"]

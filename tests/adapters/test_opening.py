@@ -78,22 +78,6 @@ def test_what_is_no_store_is_refused() -> None:
         opening.settled(3)  # type: ignore[arg-type]
 
 
-def test_opening_waits_in_another_thread(tmp_path: Path) -> None:
-    """N-75: the event loop's own thread opens no store."""
-    threads: list[threading.Thread] = []
-    real = hansard.open
-
-    def watched(path: str) -> hansard.Store:
-        threads.append(threading.current_thread())
-        return real(path)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hansard, "open", watched)
-        asyncio.run(opening.aopened(tmp_path / "data"))
-    assert len(threads) == 1
-    assert threads[0] is not threading.main_thread()
-
-
 def test_a_process_that_ends_leaves_nothing_open(tmp_path: Path) -> None:
     """A store that was opened by its path is closed at the end: no descriptor is left to complain of."""
     code = (

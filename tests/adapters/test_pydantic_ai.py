@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, DeferredToolRequests, ModelRetry, UsageLimitExceeded, UsageLimits
+from pydantic_ai import Agent, DeferredToolRequests, UsageLimitExceeded, UsageLimits
 from pydantic_ai.capabilities import AbstractCapability, ProcessHistory
 from pydantic_ai.messages import (
     BinaryContent,
@@ -51,7 +51,7 @@ from pydantic_ai_harness.step_persistence import (
 import hansard
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
 from hansard.message import openai_items, origin, pydantic_items
-from tests.adapters.processes import PATIENCE, children, race
+from tests.adapters.processes import PATIENCE, children
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -412,7 +412,7 @@ def test_saving_by_hand_and_metadata(store: hansard.Store) -> None:
     async def at_once(id: str) -> list[int]:
         return await asyncio.gather(*(by_hand.save(id, result.all_messages()) for _ in range(8)))
 
-    for number in range(20):
+    for number in range(5):
         assert sorted(run(at_once(f"once-{number}"))) == [0] * 7 + [2]
         assert texts(store.session(f"once-{number}")) == ["hello", "given 1"]
     forgetful = SessionPersistence(
@@ -627,7 +627,7 @@ def test_a_change_does_not_hide_what_another_said(
     assert [one.parts for one in own] == [one.parts for one in result.all_messages()]
 
 
-# -- several processes, and kills ---------------------------------------------------------------
+# -- kills ---------------------------------------------------------------
 
 CHILD = """
 import asyncio, os, signal, sys
@@ -636,7 +636,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
-from pydantic_ai_harness.step_persistence import ContinuableSnapshot, StepEvent, StepPersistence
+from pydantic_ai_harness.step_persistence import StepPersistence
 
 path, what, name = sys.argv[1:]
 store = hansard.open(path, durability="os")
@@ -651,7 +651,7 @@ def answer(messages, info):
 
 agent = Agent(FunctionModel(answer), capabilities=[
     SessionPersistence(store),
-    StepPersistence(store=HansardStepStore(store), run_id=None if what == "many" else "r"),
+    StepPersistence(store=HansardStepStore(store), run_id="r"),
 ])
 
 @agent.tool_plain
@@ -661,68 +661,9 @@ def look() -> str:
         os.kill(os.getpid(), signal.SIGKILL)
     return f"seen by {name}"
 
-async def many():
-    steps = HansardStepStore(store)
-    for number in range(6):
-        await agent.run(f"{name}-{number}", conversation_id="s")
-        for _ in range(2):
-            await steps.append_event(StepEvent(run_id="both", kind="run_started", step_index=number,
-                                               idempotency_key=f"{number}"))
-        messages = [*agent_messages(number)]
-        await steps.save_snapshot(ContinuableSnapshot(run_id="both", step_index=number, messages=messages))
-
-def agent_messages(number):
-    return [ModelResponse(parts=[TextPart(f"{name} {n}")]) for n in range(number + 1)]
-
-if what == "many":
-    print("ready", flush=True)
-    sys.stdin.readline()
-    asyncio.run(many())
-else:
-    asyncio.run(agent.run(name, conversation_id="s"))
+asyncio.run(agent.run(name, conversation_id="s"))
 print("done", flush=True)
 """
-
-
-@pytest.mark.slow
-def test_two_processes_in_one_conversation_lose_nothing(
-    store: hansard.Store, tmp_path: Path
-) -> None:
-    """N-16, N-17: two agents that run one conversation at the same time have all 48 messages in it.
-
-    So have two that write the steps and snapshots of one run: each is there, a repeated one once.
-    """
-    path = str(tmp_path / "data")
-    assert race(CHILD, [path, "many", "x"], [path, "many", "y"]) == ["done\n"] * 2
-    restored = run(SessionPersistence(store).load("s"))
-    assert len(restored) == len(store.session("s").messages()) == 48
-    # What ran at the same time comes one after the other, each call followed by its result.
-    for first in range(0, 48, 4):
-        one = [
-            part.content
-            for m in restored[first : first + 4]
-            for part in m.parts
-            if hasattr(part, "content")
-        ]
-        name = str(one[0])[0]
-        assert one[1:] == [f"seen by {name}", f"answer to {name}"]
-    prompts = [
-        str(part.content) for m in restored for part in m.parts if isinstance(part, UserPromptPart)
-    ]
-    for name in ("x", "y"):
-        assert [one for one in prompts if one[0] == name] == [f"{name}-{n}" for n in range(6)]
-    steps = HansardStepStore(store)
-    assert sorted(event.step_index for event in run(steps.list_events(run_id="both"))) == list(
-        range(6)
-    )
-    snapshots = run(steps.list_snapshots(run_id="both"))
-    assert len(snapshots) == 12
-    for name in ("x", "y"):
-        own = [one.messages for one in snapshots if one.messages[0].parts[0].content[0] == name]
-        assert [[m.parts[0].content for m in one] for one in own] == [
-            [f"{name} {n}" for n in range(number + 1)] for number in range(6)
-        ]
-    assert len(run(steps.list_runs(conversation_id="s"))) == 12
 
 
 @pytest.mark.slow
@@ -878,19 +819,16 @@ def test_a_step_store_stores_a_message_once(store: hansard.Store) -> None:
     assert run(continue_run(steps, run_id=record.run_id)) == history
 
 
-def test_what_is_redacted_leaves_the_snapshots(store: hansard.Store) -> None:
-    """A message that was redacted is in no snapshot, whoever has read it before; a run begun anew is new."""
+def test_a_run_that_begins_again_is_new(store: hansard.Store) -> None:
+    """After a run was purged, no snapshot of it is known, also by a store that has read it."""
     steps = HansardStepStore(store)
     snapshot = ContinuableSnapshot(run_id="r", step_index=1, messages=MESSAGES[:2])
-    run(steps.save_snapshot(snapshot))
-    assert run(steps.latest_snapshot(run_id="r")) == snapshot
-    store.session("steps/run/r").redact(1)
-    assert run(steps.latest_snapshot(run_id="r")).messages == MESSAGES[1:2]
-    store.delete("steps/run/r")
-    store.purge("steps/run/r")
-    assert run(steps.latest_snapshot(run_id="r")) is None
-    run(steps.save_snapshot(snapshot))
-    assert run(steps.latest_snapshot(run_id="r")) == snapshot
+    for _ in range(2):
+        assert run(steps.latest_snapshot(run_id="r")) is None
+        run(steps.save_snapshot(snapshot))
+        assert run(steps.latest_snapshot(run_id="r")) == snapshot
+        store.delete("steps/run/r")
+        store.purge("steps/run/r")
 
 
 @pytest.mark.parametrize("keep", [0, -1, 1.5, "2"])
@@ -898,29 +836,3 @@ def test_a_step_store_refuses_what_it_cannot_keep(keep: Any) -> None:
     """A bound below one, or none that is a whole number, is refused, as the harness does."""
     with pytest.raises(ValueError, match="max_snapshots_per_run"):
         HansardStepStore("memory:", max_snapshots_per_run=keep)
-
-
-def test_a_retry_is_part_of_the_run(store: hansard.Store) -> None:
-    """What a tool asks the model to do again, and what an output is refused for, is stored as it was."""
-    persistence = SessionPersistence(store)
-    agent = agent_of(persistence, tools=[], retries=3)
-    tries: list[str] = []
-
-    @agent.tool_plain(name="look", retries=3)
-    def refuses(at: str) -> str:
-        tries.append(at)
-        if len(tries) < 3:
-            raise ModelRetry("look closer")
-        return at
-
-    @agent.output_validator
-    def longer(output: str) -> str:
-        if len(tries) < 4:
-            tries.append("output")
-            raise ModelRetry("say more")
-        return output
-
-    result = run(agent.run("look", conversation_id="s"))
-    assert len(tries) == 4
-    assert dumped(run(persistence.load("s"))) == dumped(result.all_messages())
-    assert store.session("s").pairing() == []
