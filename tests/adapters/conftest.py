@@ -11,6 +11,10 @@ import pytest
 import hansard
 from hansard.adapters import opening
 from tests.adapters.processes import PATIENCE
+from tests.unit.aio import conftest as aio
+
+#: Run tests that are coroutines.
+pytest_pyfunc_call = aio.pytest_pyfunc_call
 
 
 @pytest.fixture(autouse=True)

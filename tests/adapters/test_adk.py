@@ -168,15 +168,11 @@ class Script:
         return None if found is None else found.model_dump()
 
 
-def test_it_answers_as_the_kits_own_service(store: hansard.Store, rng: random.Random) -> None:
+async def test_it_answers_as_the_kits_own_service(store: hansard.Store, rng: random.Random) -> None:
     """N-2, N-3, N-57, N-63: on a random script, every answer is that of `InMemorySessionService`."""
-
-    async def run() -> None:
-        script = Script(rng, store)
-        for _ in range(400):
-            await script.step()
-
-    asyncio.run(run())
+    script = Script(rng, store)
+    for _ in range(400):
+        await script.step()
     # It was no script of refusals.
     kinds = {
         event.kind for info in store.sessions().items for event in store.session(info.id).events()
@@ -187,108 +183,86 @@ def test_it_answers_as_the_kits_own_service(store: hansard.Store, rng: random.Ra
 # -- who was there first ------------------------------------------------------------------------
 
 
-def test_a_stale_session_is_told_by_seq(store: hansard.Store) -> None:
+async def test_a_stale_session_is_told_by_seq(store: hansard.Store) -> None:
     """N-18, N-22: a session read before another writer's event is refused, whatever the clocks say."""
     service = HansardSessionService(store)
-
-    async def run() -> None:
-        mine = await service.create_session(**WHO, session_id="s")
-        theirs = await got(service)
-        # In time it is long before the other one was made, and before what follows.
-        await service.append_event(theirs, said("theirs", at=1.0))
-        with pytest.raises(StaleSessionError, match="get it again"):
-            await service.append_event(
-                mine, said("mine", at=9e9, changes={"app:x": 1, "user:y": 2})
-            )
-        assert texts(await got(service)) == ["theirs"]
-        assert not mine.events
-        again = await got(service)
-        assert "app:x" not in again.state
-        await service.append_event(again, said("mine", at=0.5))
-        assert texts(await got(service)) == ["theirs", "mine"]
-        behind = store.session(BEHIND + "s")
-        behind.revert(behind.seq - 1)
-        with pytest.raises(StaleSessionError):
-            await service.append_event(again, said("reverted"))
-
-    asyncio.run(run())
+    mine = await service.create_session(**WHO, session_id="s")
+    theirs = await got(service)
+    # In time it is long before the other one was made, and before what follows.
+    await service.append_event(theirs, said("theirs", at=1.0))
+    with pytest.raises(StaleSessionError, match="get it again"):
+        await service.append_event(mine, said("mine", at=9e9, changes={"app:x": 1, "user:y": 2}))
+    assert texts(await got(service)) == ["theirs"]
+    assert not mine.events
+    again = await got(service)
+    assert "app:x" not in again.state
+    await service.append_event(again, said("mine", at=0.5))
+    assert texts(await got(service)) == ["theirs", "mine"]
+    behind = store.session(BEHIND + "s")
+    behind.revert(behind.seq - 1)
+    with pytest.raises(StaleSessionError):
+        await service.append_event(again, said("reverted"))
 
 
-def test_housekeeping_makes_no_session_stale(store: hansard.Store) -> None:
+async def test_housekeeping_makes_no_session_stale(store: hansard.Store) -> None:
     """A title, a label or usage that somebody notes meanwhile does not refuse the next event."""
     service = HansardSessionService(store)
-
-    async def run() -> None:
-        session = await service.create_session(**WHO, session_id="s")
-        behind = store.session(BEHIND + "s")
-        for number in range(3):
-            behind.set_title(f"title {number}")
-            behind.snapshot(f"label {number}")
-            behind.record_usage(model="m", input_tokens=1)
-            await service.append_event(session, said(f"{number}", changes={"app:n": number}))
-        assert texts(await got(service)) == ["0", "1", "2"]
-        assert (await got(service)).state == {"app:n": 2}
-
-    asyncio.run(run())
+    session = await service.create_session(**WHO, session_id="s")
+    behind = store.session(BEHIND + "s")
+    for number in range(3):
+        behind.set_title(f"title {number}")
+        behind.snapshot(f"label {number}")
+        behind.record_usage(model="m", input_tokens=1)
+        await service.append_event(session, said(f"{number}", changes={"app:n": number}))
+    assert texts(await got(service)) == ["0", "1", "2"]
+    assert (await got(service)).state == {"app:n": 2}
 
 
-def test_a_session_that_nobody_read_must_have_the_last_event(store: hansard.Store) -> None:
+async def test_a_session_that_nobody_read_must_have_the_last_event(store: hansard.Store) -> None:
     """A session object made by hand is taken if its last event is the last, and refused if it is not."""
     service = HansardSessionService(store)
-
-    async def run() -> None:
-        session = await service.create_session(**WHO, session_id="s")
-        by_hand = Session(id="s", **WHO)
-        await service.append_event(by_hand, said("one"))
-        with pytest.raises(StaleSessionError):
-            await service.append_event(Session(id="s", **WHO), said("two"))
-        with pytest.raises(StaleSessionError):
-            await service.append_event(session, said("two"))
-        copied = Session(id="s", **WHO, events=list(by_hand.events))
-        await service.append_event(copied, said("two"))
-        with pytest.raises(SessionNotFoundError):
-            await service.append_event(Session(id="none", **WHO), said("lost"))
-        assert texts(await got(service)) == ["one", "two"]
-
-    asyncio.run(run())
+    session = await service.create_session(**WHO, session_id="s")
+    by_hand = Session(id="s", **WHO)
+    await service.append_event(by_hand, said("one"))
+    with pytest.raises(StaleSessionError):
+        await service.append_event(Session(id="s", **WHO), said("two"))
+    with pytest.raises(StaleSessionError):
+        await service.append_event(session, said("two"))
+    copied = Session(id="s", **WHO, events=list(by_hand.events))
+    await service.append_event(copied, said("two"))
+    with pytest.raises(SessionNotFoundError):
+        await service.append_event(Session(id="none", **WHO), said("lost"))
+    assert texts(await got(service)) == ["one", "two"]
 
 
-def test_tasks_share_a_session_object(store: hansard.Store) -> None:
+async def test_tasks_share_a_session_object(store: hansard.Store) -> None:
     """Branches of one invocation append to one session object at the same time, and all is kept."""
     service = HansardSessionService(store)
-
-    async def run() -> None:
-        session = await service.create_session(**WHO, session_id="s")
-        events = [said(f"{number}", changes={f"app:{number}": number}) for number in range(20)]
-        await asyncio.gather(*(service.append_event(session, event) for event in events))
-        found = await got(service)
-        assert sorted(texts(found), key=int) == [f"{number}" for number in range(20)]
-        assert found.events == session.events
-        assert found.state == session.state
-
-    asyncio.run(run())
+    session = await service.create_session(**WHO, session_id="s")
+    events = [said(f"{number}", changes={f"app:{number}": number}) for number in range(20)]
+    await asyncio.gather(*(service.append_event(session, event) for event in events))
+    found = await got(service)
+    assert sorted(texts(found), key=int) == [f"{number}" for number in range(20)]
+    assert found.events == session.events
+    assert found.state == session.state
 
 
 # -- all scopes, or none ------------------------------------------------------------------------
 
 
-def test_a_cancelled_append_changes_all_scopes_or_none(store: hansard.Store) -> None:
+async def test_a_cancelled_append_changes_all_scopes_or_none(store: hansard.Store) -> None:
     """A cancelled event is stored once, with its changes in all scopes, or not at all."""
     service = HansardSessionService(store)
-
-    async def run() -> None:
-        await service.create_session(**WHO, session_id="s")
-        for number in range(12):
-            event = said(f"{number}", changes={"app:n": number})
-            task = asyncio.ensure_future(service.append_event(await got(service), event))
-            for _ in range(number % 4):
-                await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            found = await got(service)
-            assert (found.state.get("app:n") == number) is (f"{number}" in texts(found))
-
-    asyncio.run(run())
+    await service.create_session(**WHO, session_id="s")
+    for number in range(12):
+        event = said(f"{number}", changes={"app:n": number})
+        task = asyncio.ensure_future(service.append_event(await got(service), event))
+        for _ in range(number % 4):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        found = await got(service)
+        assert (found.state.get("app:n") == number) is (f"{number}" in texts(found))
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -334,42 +308,34 @@ def test_a_kill_leaves_all_scopes_changed_or_none(tmp_path: Path, when: faults.W
     assert ends == {(False, False), (True, False), (True, True)}
 
 
-def test_what_was_left_open_does_not_undo_what_came_later(store: hansard.Store) -> None:
+async def test_what_was_left_open_does_not_undo_what_came_later(store: hansard.Store) -> None:
     """Changes whose writer was killed before it settled them are settled before any later ones."""
     service = HansardSessionService(store)
-
-    async def run() -> None:
-        session = await service.create_session(**WHO, session_id="s", state={"app:n": 0})
-        other = await service.create_session(**WHO, session_id="other")
-        await service.append_event(session, said("first", changes={"app:n": 1}))
-        shared = store.session(service.id_of("shop"))
-        last = list(shared.events())[-1]
-        assert last.kind == "x.adk.settled"
-        # As if the writer had been killed before that event.
-        shared.revert(last.seq - 1)
-        await service.append_event(other, said("second", changes={"app:n": 2}))
-        assert (await got(service)).state == {"app:n": 2}
-
-    asyncio.run(run())
+    session = await service.create_session(**WHO, session_id="s", state={"app:n": 0})
+    other = await service.create_session(**WHO, session_id="other")
+    await service.append_event(session, said("first", changes={"app:n": 1}))
+    shared = store.session(service.id_of("shop"))
+    last = list(shared.events())[-1]
+    assert last.kind == "x.adk.settled"
+    # As if the writer had been killed before that event.
+    shared.revert(last.seq - 1)
+    await service.append_event(other, said("second", changes={"app:n": 2}))
+    assert (await got(service)).state == {"app:n": 2}
 
 
-def test_a_deleted_session_leaves_its_changes(store: hansard.Store) -> None:
+async def test_a_deleted_session_leaves_its_changes(store: hansard.Store) -> None:
     """What a conversation changed for its app and user stays when it is deleted; its id is free again."""
     service = HansardSessionService(store)
-
-    async def run() -> None:
-        session = await service.create_session(**WHO, session_id="s", state={"user:a": 1})
-        await service.append_event(session, said("hello", changes={"app:b": 2}))
-        await service.delete_session(**WHO, session_id="s")
-        assert await service.get_session(**WHO, session_id="s") is None
-        with pytest.raises(SessionNotFoundError):
-            await service.append_event(session, said("more"))
-        assert store.trash() == [BEHIND + "s"]
-        again = await service.create_session(**WHO, session_id=" s ")
-        assert again.state == {"user:a": 1, "app:b": 2}
-        assert not again.events
-
-    asyncio.run(run())
+    session = await service.create_session(**WHO, session_id="s", state={"user:a": 1})
+    await service.append_event(session, said("hello", changes={"app:b": 2}))
+    await service.delete_session(**WHO, session_id="s")
+    assert await service.get_session(**WHO, session_id="s") is None
+    with pytest.raises(SessionNotFoundError):
+        await service.append_event(session, said("more"))
+    assert store.trash() == [BEHIND + "s"]
+    again = await service.create_session(**WHO, session_id=" s ")
+    assert again.state == {"user:a": 1, "app:b": 2}
+    assert not again.events
 
 
 # -- the kit's own loop -------------------------------------------------------------------------
@@ -459,7 +425,7 @@ asyncio.run(run())
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
+async def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
     """N-59, N-60: a run that is killed inside of a tool leaves all that was said, and the next goes on."""
     path = tmp_path / "data"
     with children(KILLED, [str(path)]) as (process,):
@@ -467,18 +433,14 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
     with hansard.open(path, durability="os") as store:
         service = HansardSessionService(store)
-
-        async def run() -> None:
-            found = await got(service)
-            assert texts(found) == ["hello", "1 contents", "weather"]
-            assert found.events[-1].get_function_calls()[0].name == "look"
-            assert found.state == {"user:kept": 1, "answer": "1 contents"}
-            await turn(runner_of(service, look), "weather again")
-            after = await got(service)
-            assert after.events[: len(found.events)] == found.events
-            assert texts(after)[-1] == "heard {'result': '18 °C here'}"
-
-        asyncio.run(run())
+        found = await got(service)
+        assert texts(found) == ["hello", "1 contents", "weather"]
+        assert found.events[-1].get_function_calls()[0].name == "look"
+        assert found.state == {"user:kept": 1, "answer": "1 contents"}
+        await turn(runner_of(service, look), "weather again")
+        after = await got(service)
+        assert after.events[: len(found.events)] == found.events
+        assert texts(after)[-1] == "heard {'result': '18 °C here'}"
         hits = store.search("weather", prefix="adk/")
         assert {hit.session for hit in hits} == {BEHIND + "s"}
 
@@ -486,30 +448,26 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
 # -- read by others -----------------------------------------------------------------------------
 
 
-def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
+async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     """A conversation is plain messages to every reader, and what others have said in it are its events."""
     service = HansardSessionService(store)
-
-    async def run() -> None:
-        await service.create_session(**WHO, session_id="s")
-        await turn(runner_of(service, look), "weather")
-        behind = store.session(BEHIND + "s")
-        chat = origin.conversation(behind.messages())
-        assert [one["role"] for one in chat] == ["user", "assistant", "tool", "assistant"]
-        assert chat[2]["tool_call_id"] == chat[1]["tool_calls"][0]["id"]
-        assert chat[3]["content"] == "heard {'result': '18 °C here'}"
-        assert not behind.pairing()
-        behind.add_message({"role": "user", "content": "from elsewhere"})
-        found = await got(service)
-        assert texts(found)[-1] == "from elsewhere"
-        assert await turn(runner_of(service, look), "and now")
-        assert texts(await got(service))[-1] == "6 contents"
-        last = behind.seq
-        behind.redact(2, reason="private")
-        assert behind.seq == last + 1
-        assert "weather" not in texts(await got(service))
-
-    asyncio.run(run())
+    await service.create_session(**WHO, session_id="s")
+    await turn(runner_of(service, look), "weather")
+    behind = store.session(BEHIND + "s")
+    chat = origin.conversation(behind.messages())
+    assert [one["role"] for one in chat] == ["user", "assistant", "tool", "assistant"]
+    assert chat[2]["tool_call_id"] == chat[1]["tool_calls"][0]["id"]
+    assert chat[3]["content"] == "heard {'result': '18 °C here'}"
+    assert not behind.pairing()
+    behind.add_message({"role": "user", "content": "from elsewhere"})
+    found = await got(service)
+    assert texts(found)[-1] == "from elsewhere"
+    assert await turn(runner_of(service, look), "and now")
+    assert texts(await got(service))[-1] == "6 contents"
+    last = behind.seq
+    behind.redact(2, reason="private")
+    assert behind.seq == last + 1
+    assert "weather" not in texts(await got(service))
 
 
 def test_a_listing_shows_what_cannot_be_read(tmp_path: Path) -> None:
@@ -532,25 +490,21 @@ def test_a_listing_shows_what_cannot_be_read(tmp_path: Path) -> None:
             asyncio.run(got(service, "bad"))
 
 
-def test_a_closed_service_refuses_everything(tmp_path: Path) -> None:
+async def test_a_closed_service_refuses_everything(tmp_path: Path) -> None:
     """As the kit's own services, it can be closed, and used in `async with`; the store goes on."""
     with hansard.open(tmp_path / "data", durability="os") as store:
-
-        async def scene() -> None:
-            async with HansardSessionService(store) as service:
-                session = await service.create_session(app_name="a", user_id="u", session_id="s")
-            await service.close()
-            for call in (
-                service.create_session(app_name="a", user_id="u"),
-                service.get_session(app_name="a", user_id="u", session_id="s"),
-                service.list_sessions(app_name="a"),
-                service.get_user_state(app_name="a", user_id="u"),
-                service.append_event(session, Event(author="x")),
-                service.delete_session(app_name="a", user_id="u", session_id="s"),
-            ):
-                with pytest.raises(hansard.Closed, match="HansardSessionService"):
-                    await call
-            other = HansardSessionService(store)
-            assert await other.get_session(app_name="a", user_id="u", session_id="s") is not None
-
-        asyncio.run(scene())
+        async with HansardSessionService(store) as service:
+            session = await service.create_session(app_name="a", user_id="u", session_id="s")
+        await service.close()
+        for call in (
+            service.create_session(app_name="a", user_id="u"),
+            service.get_session(app_name="a", user_id="u", session_id="s"),
+            service.list_sessions(app_name="a"),
+            service.get_user_state(app_name="a", user_id="u"),
+            service.append_event(session, Event(author="x")),
+            service.delete_session(app_name="a", user_id="u", session_id="s"),
+        ):
+            with pytest.raises(hansard.Closed, match="HansardSessionService"):
+                await call
+        other = HansardSessionService(store)
+        assert await other.get_session(app_name="a", user_id="u", session_id="s") is not None

@@ -103,42 +103,36 @@ def _random_entry(rng: random.Random) -> Any:
     return rng.choice(kinds)
 
 
-def test_it_answers_as_the_sdks_own_store(store: hansard.Store, rng: random.Random) -> None:
+async def test_it_answers_as_the_sdks_own_store(store: hansard.Store, rng: random.Random) -> None:
     """N-57, N-64: on a random script, whatever entries hold, every answer is that of the SDK's own store."""
-
-    async def run() -> None:
-        theirs, ours = sdk.InMemorySessionStore(), HansardSessionStore(store)
-        gone: set[str] = set()
-        for step in range(150):
-            project = rng.choice(["p", "-work-it"])
-            session = rng.choice(["s1", "s1", "s2", "s3", f"s-{step}"])
-            key: Any = {"project_key": project, "session_id": session}
-            if rng.random() < 0.3:
-                key["subpath"] = rng.choice(["subagents/agent-1", "subagents/x/agent-2"])
-            kind = rng.choices(["append", "delete", "look"], [12, 1, 6])[0]
-            where = ours.id_of(key)
-            if kind == "append" and where not in gone:
-                entries = [_random_entry(rng) for _ in range(rng.randrange(1, 6))]
-                await theirs.append(key, json.loads(json.dumps(entries)))
-                await ours.append(key, entries)
-            elif kind == "delete" and session != "s1":
-                gone |= {
-                    one.id for one in store.sessions(prefix=where).items if _below(one.id, where)
-                }
-                await theirs.delete(key)
-                await ours.delete(key)
-            assert await ours.load(key) == await theirs.load(key)
-            listed = {one["session_id"] for one in await ours.list_sessions(project)}
-            assert listed == {one["session_id"] for one in await theirs.list_sessions(project)}
-            folded = {
-                one["session_id"]: one["data"] for one in await ours.list_session_summaries(project)
-            }
-            expected = await theirs.list_session_summaries(project)
-            assert folded == {one["session_id"]: one["data"] for one in expected}
-            main: Any = {"project_key": project, "session_id": session}
-            assert set(await ours.list_subkeys(main)) == set(await theirs.list_subkeys(main))
-
-    asyncio.run(run())
+    theirs, ours = sdk.InMemorySessionStore(), HansardSessionStore(store)
+    gone: set[str] = set()
+    for step in range(150):
+        project = rng.choice(["p", "-work-it"])
+        session = rng.choice(["s1", "s1", "s2", "s3", f"s-{step}"])
+        key: Any = {"project_key": project, "session_id": session}
+        if rng.random() < 0.3:
+            key["subpath"] = rng.choice(["subagents/agent-1", "subagents/x/agent-2"])
+        kind = rng.choices(["append", "delete", "look"], [12, 1, 6])[0]
+        where = ours.id_of(key)
+        if kind == "append" and where not in gone:
+            entries = [_random_entry(rng) for _ in range(rng.randrange(1, 6))]
+            await theirs.append(key, json.loads(json.dumps(entries)))
+            await ours.append(key, entries)
+        elif kind == "delete" and session != "s1":
+            gone |= {one.id for one in store.sessions(prefix=where).items if _below(one.id, where)}
+            await theirs.delete(key)
+            await ours.delete(key)
+        assert await ours.load(key) == await theirs.load(key)
+        listed = {one["session_id"] for one in await ours.list_sessions(project)}
+        assert listed == {one["session_id"] for one in await theirs.list_sessions(project)}
+        folded = {
+            one["session_id"]: one["data"] for one in await ours.list_session_summaries(project)
+        }
+        expected = await theirs.list_session_summaries(project)
+        assert folded == {one["session_id"]: one["data"] for one in expected}
+        main: Any = {"project_key": project, "session_id": session}
+        assert set(await ours.list_subkeys(main)) == set(await theirs.list_subkeys(main))
     kinds = {
         event.kind for info in store.sessions().items for event in store.session(info.id).events()
     }
@@ -149,7 +143,7 @@ def _below(session_id: str, where: str) -> bool:
     return session_id == where or session_id.startswith(where + "/")
 
 
-def test_every_key_has_its_own_session(store: hansard.Store) -> None:
+async def test_every_key_has_its_own_session(store: hansard.Store) -> None:
     """N-2, N-3: keys that would be one path, joined by `/`, are transcripts of their own, and listed so."""
     ours = HansardSessionStore(store)
     keys: list[Any] = [
@@ -165,43 +159,36 @@ def test_every_key_has_its_own_session(store: hansard.Store) -> None:
     def named(place: int) -> Any:
         return {"type": "x", "n": place}
 
-    async def run() -> None:
-        for place, key in enumerate(keys):
-            await ours.append(key, [named(place)])
-        for place, key in enumerate(keys):
-            assert await ours.load(key) == [named(place)]
-        assert {one["session_id"] for one in await ours.list_sessions("a")} == {"b/c", "b%2Fc"}
-        assert [one["session_id"] for one in await ours.list_sessions("a/b")] == ["c"]
-        assert await ours.list_subkeys({"project_key": "a", "session_id": "b"}) == [
-            "c",
-            "c%2F/../d",
-        ]
-        with pytest.raises(ValueError, match="subpath"):
-            await ours.load({"project_key": "a", "session_id": "b", "subpath": ""})
-
-    asyncio.run(run())
+    for place, key in enumerate(keys):
+        await ours.append(key, [named(place)])
+    for place, key in enumerate(keys):
+        assert await ours.load(key) == [named(place)]
+    assert {one["session_id"] for one in await ours.list_sessions("a")} == {"b/c", "b%2Fc"}
+    assert [one["session_id"] for one in await ours.list_sessions("a/b")] == ["c"]
+    assert await ours.list_subkeys({"project_key": "a", "session_id": "b"}) == [
+        "c",
+        "c%2F/../d",
+    ]
+    with pytest.raises(ValueError, match="subpath"):
+        await ours.load({"project_key": "a", "session_id": "b", "subpath": ""})
     assert len({ours.id_of(key) for key in keys}) == len(keys)
 
 
 # -- again, at once, killed ---------------------------------------------------------------------
 
 
-def test_an_entry_counts_once(store: hansard.Store) -> None:
+async def test_an_entry_counts_once(store: hansard.Store) -> None:
     """N-56, N-57: an entry with a known uuid adds nothing, in any batch; one without is kept each time."""
     ours = HansardSessionStore(store)
     entries = chain(*(f"{number}" for number in range(9)))
     title: Any = {"type": "custom-title", "customTitle": "yes"}
-
-    async def run() -> None:
-        await ours.append(KEY, entries[:4])
-        await ours.append(KEY, [*entries[2:7], title])
-        await ours.append(KEY, [entries[5], entries[5], *entries, title])
-        assert await ours.load(KEY) == [*entries[:7], title, *entries[7:], title]
-        store.session(BEHIND).compact()
-        await ours.append(KEY, entries)
-        assert len(await ours.load(KEY) or ()) == 11
-
-    asyncio.run(run())
+    await ours.append(KEY, entries[:4])
+    await ours.append(KEY, [*entries[2:7], title])
+    await ours.append(KEY, [entries[5], entries[5], *entries, title])
+    assert await ours.load(KEY) == [*entries[:7], title, *entries[7:], title]
+    store.session(BEHIND).compact()
+    await ours.append(KEY, entries)
+    assert len(await ours.load(KEY) or ()) == 11
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -282,45 +269,37 @@ def test_the_sdks_functions_work_on_it(store: hansard.Store, tmp_path: Path) -> 
     assert store.session(f"claude/{project}/{SESSION}").title == "Weather"
 
 
-def test_times_are_those_of_the_store(store: hansard.Store) -> None:
+async def test_times_are_those_of_the_store(store: hansard.Store) -> None:
     """N-61: times are in milliseconds, of the store's clock; what happened last in a transcript counts."""
     ours = HansardSessionStore(store)
-
-    async def run() -> None:
-        for name in ("one", "two"):
-            await ours.append(key_of(name), chain("hello"))
-        before = {one["session_id"]: one["mtime"] for one in await ours.list_sessions(PROJECT)}
-        store.session(f"claude/{PROJECT}/one").set_title("no news")
-        await ours.append(key_of("two"), chain("again"))
-        after = {one["session_id"]: one["mtime"] for one in await ours.list_sessions(PROJECT)}
-        assert after["one"] == before["one"] > 1e12
-        assert after["two"] >= before["two"]
-        summaries = await ours.list_session_summaries(PROJECT)
-        assert {one["session_id"]: one["mtime"] for one in summaries} == after
-
-    asyncio.run(run())
+    for name in ("one", "two"):
+        await ours.append(key_of(name), chain("hello"))
+    before = {one["session_id"]: one["mtime"] for one in await ours.list_sessions(PROJECT)}
+    store.session(f"claude/{PROJECT}/one").set_title("no news")
+    await ours.append(key_of("two"), chain("again"))
+    after = {one["session_id"]: one["mtime"] for one in await ours.list_sessions(PROJECT)}
+    assert after["one"] == before["one"] > 1e12
+    assert after["two"] >= before["two"]
+    summaries = await ours.list_session_summaries(PROJECT)
+    assert {one["session_id"]: one["mtime"] for one in summaries} == after
 
 
-def test_a_deleted_transcript_is_in_the_trash(store: hansard.Store) -> None:
+async def test_a_deleted_transcript_is_in_the_trash(store: hansard.Store) -> None:
     """N-28: a deleted transcript goes with its subagents, takes no entries, and can be brought back."""
     ours = HansardSessionStore(store)
     entries = chain("one", "two")
     inner: Any = {**KEY, "subpath": "subagents/agent-1"}
-
-    async def run() -> None:
-        await ours.append(KEY, entries)
-        await ours.append(inner, entries)
-        await ours.delete(KEY)
-        assert await ours.load(KEY) is None
-        assert store.trash() == [BEHIND, f"{BEHIND}/subagents/agent-1"]
-        with pytest.raises(hansard.SessionDeleted):
-            await ours.append(KEY, chain("three"))
-        await ours.delete(KEY)
-        store.restore(BEHIND)
-        assert await ours.load(KEY) == entries
-        assert await ours.list_subkeys(KEY) == []
-
-    asyncio.run(run())
+    await ours.append(KEY, entries)
+    await ours.append(inner, entries)
+    await ours.delete(KEY)
+    assert await ours.load(KEY) is None
+    assert store.trash() == [BEHIND, f"{BEHIND}/subagents/agent-1"]
+    with pytest.raises(hansard.SessionDeleted):
+        await ours.append(KEY, chain("three"))
+    await ours.delete(KEY)
+    store.restore(BEHIND)
+    assert await ours.load(KEY) == entries
+    assert await ours.list_subkeys(KEY) == []
 
 
 # -- its client, killed and resumed -------------------------------------------------------------
@@ -377,7 +356,7 @@ asyncio.run(ask(options_of(folder, store, session_store_flush="eager"), "hello",
 
 
 @pytest.mark.slow
-def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
+async def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
     """N-58, N-59, N-60: a client that is killed in a turn leaves what was mirrored, and goes on from it."""
     with children(KILLED, [str(tmp_path)]) as (process,):
         process.communicate(timeout=60)
@@ -388,56 +367,49 @@ def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
             "project_key": sdk.project_key_for_directory(str(tmp_path)),
             "session_id": SESSION,
         }
-
-        async def run() -> None:
-            left = await ours.load(key) or []
-            said = [one for one in map(dict, left) if one["type"] in {"user", "assistant"}]
-            # "hello" and its answer, "the weather?" and the call; perhaps more had come with them.
-            assert len(said) >= 4
-            # The command's own files are not needed: it resumes from what the store has.
-            options = options_of(tmp_path, ours, resume=SESSION)
-            assert await ask(options, "are you there?") == [f"{len(said)} known"]
-            after = await ours.load(key) or []
-            assert after[: len(left)] == left
-            assert len(after) == len(left) + 3
-            going_on = options_of(tmp_path, ours, continue_conversation=True)
-            assert await ask(going_on, "weather again") == [f"{len(said) + 2} known"]
-            assert "subagents/agent-7" in await ours.list_subkeys(key)
-
-        asyncio.run(run())
+        left = await ours.load(key) or []
+        said = [one for one in map(dict, left) if one["type"] in {"user", "assistant"}]
+        # "hello" and its answer, "the weather?" and the call; perhaps more had come with them.
+        assert len(said) >= 4
+        # The command's own files are not needed: it resumes from what the store has.
+        options = options_of(tmp_path, ours, resume=SESSION)
+        assert await ask(options, "are you there?") == [f"{len(said)} known"]
+        after = await ours.load(key) or []
+        assert after[: len(left)] == left
+        assert len(after) == len(left) + 3
+        going_on = options_of(tmp_path, ours, continue_conversation=True)
+        assert await ask(going_on, "weather again") == [f"{len(said) + 2} known"]
+        assert "subagents/agent-7" in await ours.list_subkeys(key)
         behind = store.session(ours.id_of(key))
         assert [hit.session for hit in store.search("there", role="user")] == [behind.id]
         roles = [one["role"] for one in origin.conversation(behind.messages()[-4:])]
         assert roles == ["user", "assistant", "tool", "assistant"]
 
 
-def test_a_failed_flush_is_tried_again_by_the_sdk(tmp_path: Path) -> None:
+async def test_a_failed_flush_is_tried_again_by_the_sdk(tmp_path: Path) -> None:
     """N-29, N-56: when the disk refuses a batch, the SDK's own retry brings it in, each entry once."""
     entries = chain("one", "two")
     with hansard.open(tmp_path / "data", durability="os") as store:
         ours = HansardSessionStore(store)
         reported: list[str] = []
 
-        async def run() -> None:
-            async def on_error(_: Any, message: str) -> None:
-                reported.append(message)
+        async def on_error(_: Any, message: str) -> None:
+            reported.append(message)
 
-            batcher = TranscriptMirrorBatcher(ours, "/projects", on_error)
-            await ours.append(KEY, entries[:1])
-            batcher.enqueue(f"/projects/{PROJECT}/{SESSION}.jsonl", entries)
-            with faults.fail(28, only=("write",)) as fault:
-                await batcher.flush()
-            assert fault.fired
-            assert await ours.load(KEY) == entries
-
-        asyncio.run(run())
+        batcher = TranscriptMirrorBatcher(ours, "/projects", on_error)
+        await ours.append(KEY, entries[:1])
+        batcher.enqueue(f"/projects/{PROJECT}/{SESSION}.jsonl", entries)
+        with faults.fail(28, only=("write",)) as fault:
+            await batcher.flush()
+        assert fault.fired
+        assert await ours.load(KEY) == entries
         assert not reported
 
 
 # -- hansard's own ways -------------------------------------------------------------------------
 
 
-def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
+async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     """A transcript is plain messages to every reader, and what others say in it are its entries."""
     ours = HansardSessionStore(store)
     call = {"type": "tool_use", "id": "t1", "name": "look", "input": {"where": "here"}}
@@ -447,31 +419,25 @@ def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     entries.append(entry("assistant", [call], entries[0]["uuid"]))
     entries.append(entry("user", [result], entries[1]["uuid"]))
     behind = store.session(BEHIND)
-
-    async def run() -> None:
-        await ours.append(KEY, [*entries, mode])
-        chat = origin.conversation(behind.messages())
-        assert [one["role"] for one in chat] == ["user", "assistant", "tool"]
-        assert not behind.pairing()
-        assert [hit.seq for hit in store.search("weather")] == [1]
-        # What was said stands once in the log.
-        assert b"".join(event.raw for event in behind.events()).count(b"the weather?") == 1
-        behind.add_message(
-            {"role": "assistant", "content": "", "tool_calls": chat[1]["tool_calls"]}
-        )
-        behind.add_message({"role": "tool", "tool_call_id": "t1", "content": "still 18 °C"})
-        behind.add_message({"role": "assistant", "content": "from elsewhere"})
-        found = [dict(one) for one in await ours.load(KEY) or ()]
-        assert found[:3] == entries
-        said: list[Any] = [one["message"] for one in found if "message" in one]
-        assert said[3] == {"role": "assistant", "content": [call]}
-        assert said[4]["content"][0]["content"] == "still 18 °C"
-        assert [one.get("parentUuid") for one in found[4:]] == [
-            one["uuid"] for one in found[2:6] if "uuid" in one
-        ]
-        assert await ours.load(KEY) == found
-
-    asyncio.run(run())
+    await ours.append(KEY, [*entries, mode])
+    chat = origin.conversation(behind.messages())
+    assert [one["role"] for one in chat] == ["user", "assistant", "tool"]
+    assert not behind.pairing()
+    assert [hit.seq for hit in store.search("weather")] == [1]
+    # What was said stands once in the log.
+    assert b"".join(event.raw for event in behind.events()).count(b"the weather?") == 1
+    behind.add_message({"role": "assistant", "content": "", "tool_calls": chat[1]["tool_calls"]})
+    behind.add_message({"role": "tool", "tool_call_id": "t1", "content": "still 18 °C"})
+    behind.add_message({"role": "assistant", "content": "from elsewhere"})
+    found = [dict(one) for one in await ours.load(KEY) or ()]
+    assert found[:3] == entries
+    said: list[Any] = [one["message"] for one in found if "message" in one]
+    assert said[3] == {"role": "assistant", "content": [call]}
+    assert said[4]["content"][0]["content"] == "still 18 °C"
+    assert [one.get("parentUuid") for one in found[4:]] == [
+        one["uuid"] for one in found[2:6] if "uuid" in one
+    ]
+    assert await ours.load(KEY) == found
 
 
 def test_a_listing_reads_what_is_new_only(
@@ -500,19 +466,15 @@ def test_a_listing_reads_what_is_new_only(
     assert listed() == 1
 
 
-def test_the_sdk_lists_the_newest_first() -> None:
+async def test_the_sdk_lists_the_newest_first() -> None:
     """Transcripts of the same millisecond are listed in the order in which they were written."""
     ours = HansardSessionStore("memory:")  # which takes less than a millisecond
-
-    async def run() -> None:
-        for number in range(20):
-            name = f"{(number * 7) % 20:08}-0000-4000-8000-000000000000"
-            await ours.append(key_of(name, sdk.project_key_for_directory("/work")), chain("a"))
-        listed = await sdk.list_sessions_from_store(ours, directory="/work")
-        written = [f"{(number * 7) % 20:08}" for number in range(20)]
-        assert [one.session_id[:8] for one in listed] == written[::-1]
-
-    asyncio.run(run())
+    for number in range(20):
+        name = f"{(number * 7) % 20:08}-0000-4000-8000-000000000000"
+        await ours.append(key_of(name, sdk.project_key_for_directory("/work")), chain("a"))
+    listed = await sdk.list_sessions_from_store(ours, directory="/work")
+    written = [f"{(number * 7) % 20:08}" for number in range(20)]
+    assert [one.session_id[:8] for one in listed] == written[::-1]
 
 
 def test_a_damaged_transcript_is_not_passed_over(tmp_path: Path) -> None:

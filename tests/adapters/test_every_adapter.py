@@ -160,30 +160,26 @@ def test_two_processes_lose_nothing(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_a_revert_a_fork_and_a_redaction_are_seen(name: str, store: hansard.Store) -> None:
+async def test_a_revert_a_fork_and_a_redaction_are_seen(name: str, store: hansard.Store) -> None:
     """N-49, N-50: the framework sees a revert and its undoing; a fork is apart, a redaction is in both."""
     one = ADAPTERS[name](store)
     session = store.session(f"{one.prefix}s")
-
-    async def run() -> None:
-        await one.say("s", "0")
-        first = next(event for event in session.events() if event.kind == "message.added")
-        for number in range(1, 30):
-            await one.say("s", f"{number}")
-            if number == 10:
-                session.snapshot("here")
-        last = session.seq
-        session.fork(f"{one.prefix}t")
-        session.revert("here")
-        assert await one.read("s") == [f"{number}" for number in range(11)]
-        await one.say("s", "another way")
-        assert await one.read("s") == [*(f"{number}" for number in range(11)), "another way"]
-        session.revert(last)
-        for place in "st":
-            assert await one.read(place) == [f"{number}" for number in range(30)]
-        await one.say("t", "of the fork")
-        session.redact(first.seq)
-        assert await one.read("s") == [f"{number}" for number in range(1, 30)]
-        assert await one.read("t") == [*(f"{number}" for number in range(1, 30)), "of the fork"]
-
-    asyncio.run(run())
+    await one.say("s", "0")
+    first = next(event for event in session.events() if event.kind == "message.added")
+    for number in range(1, 30):
+        await one.say("s", f"{number}")
+        if number == 10:
+            session.snapshot("here")
+    last = session.seq
+    session.fork(f"{one.prefix}t")
+    session.revert("here")
+    assert await one.read("s") == [f"{number}" for number in range(11)]
+    await one.say("s", "another way")
+    assert await one.read("s") == [*(f"{number}" for number in range(11)), "another way"]
+    session.revert(last)
+    for place in "st":
+        assert await one.read(place) == [f"{number}" for number in range(30)]
+    await one.say("t", "of the fork")
+    session.redact(first.seq)
+    assert await one.read("s") == [f"{number}" for number in range(1, 30)]
+    assert await one.read("t") == [*(f"{number}" for number in range(1, 30)), "of the fork"]

@@ -71,36 +71,32 @@ def test_every_message_comes_back_equal(message: BaseMessage, store: hansard.Sto
 
 
 @pytest.mark.parametrize("run_number", range(3))
-def test_it_answers_as_memory_does(
+async def test_it_answers_as_memory_does(
     run_number: int, store: hansard.Store, rng: random.Random
 ) -> None:
     """N-58: the same random script, sync and async, gives the same answers as LangChain's own history."""
-
-    async def script() -> None:
-        theirs, ours = InMemoryChatMessageHistory(), HansardChatMessageHistory("s", store)
-        for _ in range(60):
-            some = [rng.choice(MESSAGES) for _ in range(rng.choice([0, 1, 2, 4]))]
-            match rng.randrange(8):
-                case 0 | 1:
-                    theirs.add_messages(some)
-                    ours.add_messages(some)
-                case 2 | 3:
-                    await theirs.aadd_messages(some)
-                    await ours.aadd_messages(some)
-                case 4:
-                    theirs.add_user_message("hi")
-                    ours.add_user_message("hi")
-                case 5 if rng.random() < 0.2:
-                    theirs.clear()
-                    await (ours.aclear() if rng.random() < 0.5 else asyncio.to_thread(ours.clear))
-                case 6:
-                    ours = HansardChatMessageHistory("s", store)
-                case _:
-                    assert str(ours) == str(theirs)
-            assert ours.messages == theirs.messages
-            assert await ours.aget_messages() == theirs.messages
-
-    asyncio.run(script())
+    theirs, ours = InMemoryChatMessageHistory(), HansardChatMessageHistory("s", store)
+    for _ in range(60):
+        some = [rng.choice(MESSAGES) for _ in range(rng.choice([0, 1, 2, 4]))]
+        match rng.randrange(8):
+            case 0 | 1:
+                theirs.add_messages(some)
+                ours.add_messages(some)
+            case 2 | 3:
+                await theirs.aadd_messages(some)
+                await ours.aadd_messages(some)
+            case 4:
+                theirs.add_user_message("hi")
+                ours.add_user_message("hi")
+            case 5 if rng.random() < 0.2:
+                theirs.clear()
+                await (ours.aclear() if rng.random() < 0.5 else asyncio.to_thread(ours.clear))
+            case 6:
+                ours = HansardChatMessageHistory("s", store)
+            case _:
+                assert str(ours) == str(theirs)
+        assert ours.messages == theirs.messages
+        assert await ours.aget_messages() == theirs.messages
     assert store.session("s").seq > 10
     assert store.verify().ok
 
@@ -138,7 +134,7 @@ def config(session_id: str) -> Any:
     return {"configurable": {"session_id": session_id}}
 
 
-def test_the_real_loop_keeps_users_apart(store: hansard.Store) -> None:
+async def test_the_real_loop_keeps_users_apart(store: hansard.Store) -> None:
     """N-58, N-68: one loop serves two users at once; each has each message once, and only its own."""
     spoken = chain(
         lambda user: HansardChatMessageHistory(user, store), *(f"answer {n}" for n in range(8))
@@ -151,10 +147,7 @@ def test_the_real_loop_keeps_users_apart(store: hansard.Store) -> None:
                 spoken.invoke, [HumanMessage(f"{user} again {number}")], config(user)
             )
 
-    async def both() -> None:
-        await asyncio.gather(turns("ann"), turns("bob"))
-
-    asyncio.run(both())
+    await asyncio.gather(turns("ann"), turns("bob"))
     for user in ("ann", "bob"):
         messages = HansardChatMessageHistory(user, store).messages
         assert [message.type for message in messages] == ["human", "ai"] * 4

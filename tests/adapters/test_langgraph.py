@@ -416,7 +416,7 @@ def test_processes_that_share_a_thread_lose_nothing(store: hansard.Store, tmp_pa
     assert len(conversation) >= number
 
 
-def test_a_loop_goes_on_while_a_call_waits(store: hansard.Store) -> None:
+async def test_a_loop_goes_on_while_a_call_waits(store: hansard.Store) -> None:
     """N-75: what a call waits for does not hold up the event loop; a cancelled put is there once, or not."""
     saver = HansardSaver(store)
     saver.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
@@ -428,27 +428,24 @@ def test_a_loop_goes_on_while_a_call_waits(store: hansard.Store) -> None:
             held.set()
             let_go.wait(PATIENCE)
 
-    async def scene() -> None:
-        holder = threading.Thread(target=hold)
-        holder.start()
-        await asyncio.to_thread(held.wait, PATIENCE)
-        reading = asyncio.create_task(saver.aget_tuple(at("t")))
-        putting = asyncio.create_task(saver.aput(at("t"), checkpoint_of(2, {}, {}), {}, {}))
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert not reading.done()
-        putting.cancel()
-        let_go.set()
-        with pytest.raises(asyncio.CancelledError):
-            await putting
-        before = store.session("t").seq
-        found = await reading
-        assert found is not None
-        holder.join(PATIENCE)
-        assert store.session("t").seq == before
-        assert len([one async for one in saver.alist(at("t"))]) in {1, 2}
-
-    asyncio.run(scene())
+    holder = threading.Thread(target=hold)
+    holder.start()
+    await asyncio.to_thread(held.wait, PATIENCE)
+    reading = asyncio.create_task(saver.aget_tuple(at("t")))
+    putting = asyncio.create_task(saver.aput(at("t"), checkpoint_of(2, {}, {}), {}, {}))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    putting.cancel()
+    let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    before = store.session("t").seq
+    found = await reading
+    assert found is not None
+    holder.join(PATIENCE)
+    assert store.session("t").seq == before
+    assert len([one async for one in saver.alist(at("t"))]) in {1, 2}
 
 
 # -- a real graph, killed -----------------------------------------------------------------------
@@ -803,7 +800,7 @@ def test_a_session_of_another_framework_can_become_a_thread(store: hansard.Store
     assert said(session, view="history") == ["earlier", "hello", "you said hello"]
 
 
-def test_a_saver_is_a_context(store: hansard.Store) -> None:
+async def test_a_saver_is_a_context(store: hansard.Store) -> None:
     """As LangGraph's own savers: `with` and `async with`; after it, calls are refused, and threads end."""
     with HansardSaver(store) as saver:
         graph = talking(saver)
@@ -812,17 +809,13 @@ def test_a_saver_is_a_context(store: hansard.Store) -> None:
         saver.get_tuple(at("t"))
     with pytest.raises(hansard.Closed, match="HansardSaver"):
         graph.invoke({"messages": [HumanMessage("again")]}, at("t"))
-
-    async def scene() -> None:
-        async with HansardSaver(store) as awaited:
-            await talking(awaited).ainvoke({"messages": [HumanMessage("again")]}, at("t"))
-            threads = awaited._workers._threads()
-            assert threads
-        assert not any(one.is_alive() for one in threads)
-        with pytest.raises(hansard.Closed, match="HansardSaver"):
-            awaited.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
-
-    asyncio.run(scene())
+    async with HansardSaver(store) as awaited:
+        await talking(awaited).ainvoke({"messages": [HumanMessage("again")]}, at("t"))
+        threads = awaited._workers._threads()
+        assert threads
+    assert not any(one.is_alive() for one in threads)
+    with pytest.raises(hansard.Closed, match="HansardSaver"):
+        awaited.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
     found = HansardSaver(store).get_tuple(at("t"))
     assert found is not None
     assert len(found.checkpoint["channel_values"]["messages"]) == 4

@@ -35,20 +35,16 @@ def test_a_path_is_opened_once(tmp_path: Path) -> None:
     assert hansard.aio.under(first) is store
 
 
-def test_an_open_store_is_taken_as_it_is(tmp_path: Path) -> None:
+async def test_an_open_store_is_taken_as_it_is(tmp_path: Path) -> None:
     """A store that is handed in stays the caller's, and both of its sides see the same."""
-
-    async def both() -> None:
-        with hansard.open(tmp_path / "data", durability="os") as store:
-            awaited = await opening.aopened(store)
-            assert await opening.aopened(awaited) is awaited is await opening.aopened(store)
-            assert opening.opened(awaited) is store is opening.opened(store)
-            await awaited.session("s").add_message(HELLO)
-            assert store.session("s").messages() == [HELLO]
-        with pytest.raises(hansard.Closed):
-            await awaited.session("s").messages()
-
-    asyncio.run(both())
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        awaited = await opening.aopened(store)
+        assert await opening.aopened(awaited) is awaited is await opening.aopened(store)
+        assert opening.opened(awaited) is store is opening.opened(store)
+        await awaited.session("s").add_message(HELLO)
+        assert store.session("s").messages() == [HELLO]
+    with pytest.raises(hansard.Closed):
+        await awaited.session("s").messages()
 
 
 def test_memory_is_a_new_store_each_time() -> None:

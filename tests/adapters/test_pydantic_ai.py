@@ -774,29 +774,25 @@ async def one_step(rng: random.Random, stores: list[Any], pool: list[ModelMessag
 
 
 @pytest.mark.parametrize("keep", [None, 1, 2, 3])
-def test_a_step_store_answers_as_the_harness_does(
+async def test_a_step_store_answers_as_the_harness_does(
     store: hansard.Store, rng: random.Random, keep: int | None
 ) -> None:
     """The same random script gives the same answers as the harness' own store, in two handles, and anew."""
-
-    async def script() -> None:
-        own = HansardStepStore(store, max_snapshots_per_run=keep)
-        second = HansardStepStore(store, max_snapshots_per_run=keep)
-        theirs = InMemoryStepStore(max_snapshots_per_run=keep)
-        pool: list[ModelMessage] = []
-        for _ in range(150):
-            ours: Any = rng.choice([own, second])
-            mine, right = await one_step(rng, [ours, theirs], pool)
-            assert mine == right
-        fresh: Any = HansardStepStore(store)
-        for run_id in ("r1", "r2", "r/3 ü"):
-            for all_of_them in (True, False):
-                asked: Any = {"run_id": run_id, "include_interrupted": all_of_them}
-                assert await fresh.list_snapshots(**asked) == await theirs.list_snapshots(**asked)
-                assert await fresh.latest_snapshot(**asked) == await theirs.latest_snapshot(**asked)
-            assert await fresh.list_events(run_id=run_id) == await theirs.list_events(run_id=run_id)
-
-    run(script())
+    own = HansardStepStore(store, max_snapshots_per_run=keep)
+    second = HansardStepStore(store, max_snapshots_per_run=keep)
+    theirs = InMemoryStepStore(max_snapshots_per_run=keep)
+    pool: list[ModelMessage] = []
+    for _ in range(150):
+        ours: Any = rng.choice([own, second])
+        mine, right = await one_step(rng, [ours, theirs], pool)
+        assert mine == right
+    fresh: Any = HansardStepStore(store)
+    for run_id in ("r1", "r2", "r/3 ü"):
+        for all_of_them in (True, False):
+            asked: Any = {"run_id": run_id, "include_interrupted": all_of_them}
+            assert await fresh.list_snapshots(**asked) == await theirs.list_snapshots(**asked)
+            assert await fresh.latest_snapshot(**asked) == await theirs.latest_snapshot(**asked)
+        assert await fresh.list_events(run_id=run_id) == await theirs.list_events(run_id=run_id)
 
 
 def test_a_step_store_stores_a_message_once(store: hansard.Store) -> None:

@@ -445,45 +445,37 @@ class Indexing:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["Strands", "hansard"])
-def test_a_namespace_sees_its_own_keys(store: hansard.Store, *, own: bool) -> None:
+async def test_a_namespace_sees_its_own_keys(store: hansard.Store, *, own: bool) -> None:
     """As Strands' own storage: keys are relative, a search sees nothing else, a scope is not scoped again."""
-
-    async def scene() -> None:
-        outer: Any = HansardStorage(store) if own else InMemoryStorage()
-        inner = outer.namespace("/users//ann/")
-        await outer.write("users/bob/note", b"a note about users")
-        await inner.write("note", b"a note about rain")
-        await inner.namespace("deep").write("note", b"deep")
-        assert await outer.read("users/ann/note") == b"a note about rain"
-        assert await inner.list("") == ["deep/note", "note"]
-        assert await inner.namespace("").list("de") == ["deep/note"]
-        assert [found.key for found in await inner.search("rain")] == ["note"]
-        assert await inner.search("users") == []
-        assert _resolve_namespace(inner, "more") is inner
-        assert _resolve_namespace(outer, "more") is not outer
-        with pytest.raises(StorageError, match=r"\.\."):
-            outer.namespace("../up")
-
-    asyncio.run(scene())
+    outer: Any = HansardStorage(store) if own else InMemoryStorage()
+    inner = outer.namespace("/users//ann/")
+    await outer.write("users/bob/note", b"a note about users")
+    await inner.write("note", b"a note about rain")
+    await inner.namespace("deep").write("note", b"deep")
+    assert await outer.read("users/ann/note") == b"a note about rain"
+    assert await inner.list("") == ["deep/note", "note"]
+    assert await inner.namespace("").list("de") == ["deep/note"]
+    assert [found.key for found in await inner.search("rain")] == ["note"]
+    assert await inner.search("users") == []
+    assert _resolve_namespace(inner, "more") is inner
+    assert _resolve_namespace(outer, "more") is not outer
+    with pytest.raises(StorageError, match=r"\.\."):
+        outer.namespace("../up")
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["Strands", "hansard"])
-def test_a_search_strategy_is_told_and_asked(store: hansard.Store, *, own: bool) -> None:
+async def test_a_search_strategy_is_told_and_asked(store: hansard.Store, *, own: bool) -> None:
     """As Strands' own storage: the strategy indexes each write, answers each search, and may fail."""
     strategy: Any = Indexing()
-
-    async def scene() -> None:
-        made: Any = (
-            HansardStorage(store, search_strategy=strategy)
-            if own
-            else InMemoryStorage(search_strategy=strategy)
-        )
-        await made.write("/a//b", b"one")
-        await made.namespace("n").write("c", b"two")
-        assert strategy.indexed == [("a/b", b"one"), ("c", b"two")]
-        assert [found.key for found in await made.namespace("n").search("anything")] == ["c"]
-        with pytest.raises(StorageError, match=r"(?i)wrote.*index"):
-            await made.write("d", b"wrong")
-        assert await made.read("d") == b"wrong"
-
-    asyncio.run(scene())
+    made: Any = (
+        HansardStorage(store, search_strategy=strategy)
+        if own
+        else InMemoryStorage(search_strategy=strategy)
+    )
+    await made.write("/a//b", b"one")
+    await made.namespace("n").write("c", b"two")
+    assert strategy.indexed == [("a/b", b"one"), ("c", b"two")]
+    assert [found.key for found in await made.namespace("n").search("anything")] == ["c"]
+    with pytest.raises(StorageError, match=r"(?i)wrote.*index"):
+        await made.write("d", b"wrong")
+    assert await made.read("d") == b"wrong"
