@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 import hansard
+from hansard.backend.local.log import LocalLog
 from hansard.errors import LockTimeout, SessionDeleted
 from hansard.log import disk, names
+from hansard.log.writer import LogWriter
 from tests.crashlab import faults
 from tests.faults.workers import open_store, replaced
 
@@ -116,6 +118,32 @@ def test_nobody_restores_between_the_two_steps_of_a_deletion(tmp_path: Path) -> 
         other.restore("s")
         assert warm.add_message({"by": "other"}).seq == 2
         assert store.verify().ok
+
+
+def test_a_deletion_succeeds_if_another_process_moves_the_session_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-28, F-36: the call whose note deletes a session returns, even if another one moves the directory."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store, open_store(str(path), "os") as other:
+        store.session("s").add_message({"by": "us"})
+        moved: list[bool] = []
+        real = LogWriter.while_shut
+
+        def while_shut(writer: LogWriter, reason: str, do: Callable[[], object]) -> None:
+            if not moved:
+                moved.append(False)
+                log = other._backend.log("s")
+                assert isinstance(log, LocalLog)
+                moved.append(log.finish_delete())
+            real(writer, reason, do)
+
+        monkeypatch.setattr(LogWriter, "while_shut", while_shut)
+        store.delete("s")
+        assert moved == [False, True]
+        assert [event.kind for event in store.audit()] == ["session.deleted"]
+        assert other.trash() == ["s"]
+        assert other.restore("s").messages() == [{"by": "us"}]
 
 
 def test_nobody_deletes_between_the_two_steps_of_a_restoration_unnoticed(tmp_path: Path) -> None:
