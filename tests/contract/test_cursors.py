@@ -77,7 +77,7 @@ def test_a_cursor_is_where_it_was_left(context: Context) -> None:
 
 
 def test_what_is_forgotten_is_unknown(context: Context) -> None:
-    """A session that was forgotten has no position, and the others are where they were."""
+    """A forgotten session has no position, and the others do not change."""
     _keep(context.backend, "c", {"s": 5, "t": 6, "u": 7})
     cursor = Cursor(context.backend, "c")
     cursor.move({"s": None, "never known": None, "t": 8})
@@ -87,7 +87,7 @@ def test_what_is_forgotten_is_unknown(context: Context) -> None:
 
 
 def test_what_a_caller_gets_of_a_cursor_is_its_own(context: Context) -> None:
-    """What was given to `move`, or got from `positions`, can be changed without moving the cursor."""
+    """Changing what was passed to `move`, or returned by `positions`, does not move the cursor."""
     cursor = Cursor(context.backend, "c")
     given: dict[str, int | None] = {"s": 5}
     cursor.move(given)
@@ -97,7 +97,7 @@ def test_what_a_caller_gets_of_a_cursor_is_its_own(context: Context) -> None:
 
 
 def test_a_move_of_many_sessions_is_one_append(context: Context) -> None:
-    """A move of 2,500 sessions is kept whole; one that changes nothing appends nothing."""
+    """A move of 2,500 sessions is stored completely; one without changes appends nothing."""
     many = {f"session-{number}": number for number in range(2_500)}
     cursor = Cursor(context.backend, "c")
     cursor.move(many)
@@ -112,7 +112,7 @@ def test_a_move_of_many_sessions_is_one_append(context: Context) -> None:
 
 
 def test_a_log_of_many_moves_stays_small(context: Context) -> None:
-    """N-79: a log is replaced when it has grown: it holds its positions and little more; seqs grow."""
+    """N-79: a grown log is replaced by one with its positions and little more; seqs grow."""
     cursor = Cursor(context.backend, "c")
     for number in range(1, 1_500):
         cursor.move({f"session-{number % 10}": number})
@@ -133,7 +133,7 @@ def test_a_log_of_many_moves_stays_small(context: Context) -> None:
 
 
 def test_cursors_are_kept_apart(context: Context) -> None:
-    """Every valid id is the name of a cursor of its own, and a session in it; all are listed."""
+    """Every valid id is a valid cursor name, and a session id in it; all are listed."""
     assert cursors(context.backend) == [], "cursors of an empty backend"
     append(context.log("s"), [message("m")])
     for number, name in enumerate(IDS):
@@ -144,7 +144,7 @@ def test_cursors_are_kept_apart(context: Context) -> None:
 
 
 def test_internal_logs_are_no_sessions(context: Context) -> None:
-    """No list of sessions, no stamp and no change tells of a cursor, and no record of the audit log does."""
+    """A cursor is in no list of sessions, stamps, changes or audit events."""
     append(context.log("s"), [message("m")])
     changed = context.backend.changed("")
     changed.done()
@@ -161,7 +161,7 @@ def test_internal_logs_are_no_sessions(context: Context) -> None:
 
 
 def test_a_follower_does_not_follow_itself(context: Context) -> None:
-    """A consumer that moves its cursor after each event gets the events of sessions and no others."""
+    """A consumer that moves its cursor after each event gets only the events of sessions."""
     append(context.log("s"), [message("m")] * 3)
     with Follower(
         context.backend, wanted=lambda _: True, cursor=Cursor(context.backend, "c")
@@ -171,7 +171,7 @@ def test_a_follower_does_not_follow_itself(context: Context) -> None:
 
 
 def test_a_dropped_cursor_begins_again(context: Context) -> None:
-    """A cursor that was dropped is not listed, and has no positions; to drop it again returns False."""
+    """A dropped cursor is not listed and has no positions; dropping it again returns False."""
     _keep(context.backend, "c", {"s": 5})
     _keep(context.backend, "d", {"s": 6})
     assert drop_cursor(context.backend, "c"), "drop_cursor of a cursor says that there was none"
@@ -182,7 +182,7 @@ def test_a_dropped_cursor_begins_again(context: Context) -> None:
 
 
 def test_bad_names_of_cursors_are_refused(context: Context) -> None:
-    """A name that no backend could keep raises `InvalidSessionId`."""
+    """An invalid cursor name raises `InvalidSessionId`."""
     for bad in BAD_IDS:
         for call in (Cursor, drop_cursor):
             with pytest.raises(InvalidSessionId):
@@ -194,7 +194,7 @@ def test_bad_names_of_cursors_are_refused(context: Context) -> None:
 
 
 def test_one_consumer_has_a_cursor_at_a_time(context: Context) -> None:
-    """Opening or dropping a cursor that is open raises `LockTimeout`; another name does not matter."""
+    """Opening or dropping an open cursor raises `LockTimeout`; another name is independent."""
     cursor = Cursor(context.backend, "c")
     cursor.move({"s": 1})
     with pytest.raises(LockTimeout, match="cursor 'c' has another consumer"):
@@ -212,7 +212,7 @@ def test_one_consumer_has_a_cursor_at_a_time(context: Context) -> None:
 
 
 def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
-    """Of eight threads that open a cursor at once one gets it, each time."""
+    """Of eight threads that open a cursor concurrently one succeeds, each time."""
 
     def attempt(opened: list[Cursor]) -> bool:
         try:
@@ -229,7 +229,7 @@ def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
 
 
 def test_who_waits_gets_a_cursor_that_is_closed(context: Context) -> None:
-    """With a `timeout`, opening waits for the one who has the cursor, and then sees its last move."""
+    """With a `timeout`, opening waits for the holder to close, and then has its last move."""
     cursor = Cursor(context.backend, "c")
 
     def move_and_close() -> dict[str, int]:
@@ -275,7 +275,7 @@ def test_a_closed_cursor_says_so(context: Context) -> None:
 
 @two_handles
 def test_handles_share_cursors(context: Context) -> None:
-    """A cursor that one handle has open is refused to another, which takes it over where it was left."""
+    """A cursor that one handle has open is refused to another, which continues it later."""
     other = context.other()
     cursor = Cursor(context.backend, "c")
     cursor.move({"s": 4})
@@ -298,7 +298,7 @@ def test_handles_share_cursors(context: Context) -> None:
 
 
 def test_opening_fences_every_earlier_holder(context: Context) -> None:
-    """A holder that lost its lock cannot move a cursor from the moment that another has opened it."""
+    """A holder that lost its lock cannot move a cursor after another has opened it."""
     first = robbed(context.backend, "c")
     first.move({"s": 1})
     second = Cursor(context.backend, "c")
@@ -313,7 +313,7 @@ def test_opening_fences_every_earlier_holder(context: Context) -> None:
 
 
 def test_a_replaced_log_names_its_holder(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A holder that lost its lock is fenced also by a rival that has replaced the log since."""
+    """A holder that lost its lock is fenced even after a rival has replaced the log."""
     first = robbed(context.backend, "c")
     first.move({"s": 1})
     second = Cursor(context.backend, "c")
@@ -330,7 +330,7 @@ def test_a_replaced_log_names_its_holder(context: Context, monkeypatch: pytest.M
 
 
 def test_a_late_move_of_its_own_is_no_rival(context: Context) -> None:
-    """A move that arrives after its sender gave it up for lost does not end the sender's hold."""
+    """A move that arrives after an error does not end the sender's hold."""
     cursor = Cursor(context.backend, "c")
     cursor.move({"s": 1})
     late = NewEvent(MOVED, b'{"positions":{"s":2,"t":1}}', control=False)
@@ -345,7 +345,7 @@ def test_a_late_move_of_its_own_is_no_rival(context: Context) -> None:
 def test_after_an_error_the_log_tells(
     context: Context, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an error the holder reads the log: whether the move was kept or not, the next one is right."""
+    """After an error the holder reads the log, so the next move is right in any case."""
     cursor = Cursor(context.backend, "c")
     cursor.move({"s": 1})
     kind = type(cursor._log)
@@ -370,7 +370,7 @@ def test_after_an_error_the_log_tells(
 def test_a_dropped_cursor_is_not_created_again(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A holder that lost its lock cannot move a cursor that was dropped since, not even after an error."""
+    """A holder that lost its lock cannot recreate a cursor that was dropped."""
     first = robbed(context.backend, "c")
     first.move({"s": 1})
     second = robbed(context.backend, "d")
@@ -397,7 +397,7 @@ def test_a_dropped_cursor_is_not_created_again(
 
 
 def test_a_replaced_log_continues(context: Context) -> None:
-    """`replace` puts events in the place of all others, at the seqs that follow, if the log is at a seq."""
+    """`replace` puts events in the place of all others, at the following seqs, if the log is at a seq."""
     log = context.backend.internal("log")
     with pytest.raises((SeqConflict, SessionNotFound)):
         log.replace([message("m")], expected_seq=0)
@@ -426,7 +426,7 @@ def test_a_replaced_log_continues(context: Context) -> None:
 
 @two_handles
 def test_a_replaced_log_is_found_by_other_handles(context: Context) -> None:
-    """A handle that has the log open reads what has replaced it, and cannot append at the old seq."""
+    """An open handle reads the replacement of a log, and cannot append at the old seq."""
     mine, theirs = context.backend.internal("log"), context.other().internal("log")
     append(mine, [message("m")] * 3)
     append(theirs, [message("m")])
@@ -441,7 +441,7 @@ def test_a_replaced_log_is_found_by_other_handles(context: Context) -> None:
 
 
 def test_an_internal_log_is_dropped(context: Context) -> None:
-    """A dropped internal log is gone, and an append at its seq does not bring it back."""
+    """A dropped internal log is deleted, and an append at its seq does not recreate it."""
     log = context.backend.internal("log")
     append(log, [message("m")] * 3)
     assert context.backend.internals() == ["log"], "internal logs"

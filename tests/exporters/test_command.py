@@ -16,7 +16,7 @@ INSERT INTO agent_messages VALUES (2, 'a', '{"role": "us', '2026-01-02 03:04:06'
 
 
 def test_a_session_goes_out_for_another_program_and_comes_back(tmp_path: Path) -> None:
-    """N-88: `export --as codex` writes a rollout that `import codex` takes in; once more does nothing."""
+    """N-88: `import codex` reads what `export --as codex` writes; a second import changes nothing."""
     with library.open(tmp_path / "store") as store:
         session = store.session("support/42")
         session.add_message({"role": "user", "content": "Will it rain?"})
@@ -34,7 +34,7 @@ def test_a_session_goes_out_for_another_program_and_comes_back(tmp_path: Path) -
 
 
 def test_a_damaged_row_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:
-    """N-81: what could not be read is on stderr with table and row; the rest is imported."""
+    """N-81: an unreadable row is named on stderr with its table; the rest is imported."""
     path = tmp_path / "agents.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(_TABLES)

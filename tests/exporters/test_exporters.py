@@ -48,7 +48,7 @@ def conversation(store: hansard.Store, name: str = "support/42") -> hansard.Sess
 
 
 def exported(session: hansard.Session, kind: Any, **options: Any) -> bytes:
-    """Return an export whole."""
+    """Return the bytes of an export."""
     return b"".join(exporters.export(session, kind, **options))
 
 
@@ -74,7 +74,7 @@ def reimported(
 
 @pytest.mark.parametrize("kind", exporters.KINDS)
 def test_an_export_is_imported_as_the_same_conversation(tmp_path: Path, kind: str) -> None:
-    """N-36, N-64: what a model is shown comes back the same through each format and its importer."""
+    """N-36, N-64: the model view is the same after an export and an import, in each format."""
     session = conversation(hansard.open("memory:"))
     found = reimported(tmp_path, session, kind, exported(session, kind))
     assert plain(found.messages()) == plain(session.messages())
@@ -84,7 +84,7 @@ def test_an_export_is_imported_as_the_same_conversation(tmp_path: Path, kind: st
 
 @pytest.mark.parametrize("kind", exporters.KINDS)
 def test_the_history_has_what_was_taken_back(kind: str) -> None:
-    """N-45: `view="history"` has all that was said; what a model is shown has not what was reverted."""
+    """N-45: `view="history"` includes reverted messages, and the model view does not."""
     session = conversation(hansard.open("memory:"))
     assert b"a mistake" not in exported(session, kind)
     assert b"a mistake" in exported(session, kind, view="history")
@@ -92,7 +92,7 @@ def test_the_history_has_what_was_taken_back(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", exporters.KINDS)
 def test_a_summary_stands_for_what_it_shortens(tmp_path: Path, kind: str) -> None:
-    """N-47: a model goes on from the summary, in the other program as here."""
+    """N-47: the model view of an export begins with the summary."""
     session = conversation(hansard.open("memory:"))
     session.summarize(upto=5, message={"role": "user", "content": "They talked of rain."})
     found = reimported(tmp_path, session, kind, exported(session, kind))
@@ -103,7 +103,7 @@ def test_a_summary_stands_for_what_it_shortens(tmp_path: Path, kind: str) -> Non
 
 @pytest.mark.parametrize("kind", exporters.KINDS)
 def test_what_broke_off_and_what_was_redacted(kind: str) -> None:
-    """N-66, N-67: half a message is told as far as it came; what was redacted, and credentials, are not."""
+    """N-66, N-67: partial messages are exported; redacted messages and credentials are not."""
     session = conversation(hansard.open("memory:"))
     seq = session.add_message({"role": "user", "content": "forget this"}).seq
     session.redact(seq, reason="asked to")
@@ -120,7 +120,7 @@ def test_what_broke_off_and_what_was_redacted(kind: str) -> None:
 def test_the_claude_sdk_reads_what_was_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The SDK's `get_session_messages` sees every message of a session that it has never written."""
+    """The SDK's `get_session_messages` reads every message of an exported session."""
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
     session = conversation(hansard.open("memory:"))
     content = exported(session, "claude-code")
@@ -135,7 +135,7 @@ def test_the_claude_sdk_reads_what_was_exported(
 
 
 def test_the_agents_sdk_takes_the_items(tmp_path: Path) -> None:
-    """Items that the SDK stored come out equal, and its own `SQLiteSession` takes what is exported."""
+    """Items that the SDK stored are exported unchanged, and its `SQLiteSession` accepts them."""
     store = hansard.open("memory:")
     ours = HansardSession("a", store)
 
@@ -153,7 +153,7 @@ def test_the_agents_sdk_takes_the_items(tmp_path: Path) -> None:
 
 
 def test_a_fork_is_exported_with_what_it_inherits() -> None:
-    """N-50: another program gets the whole conversation of a fork."""
+    """N-50: the export of a fork includes what it inherits."""
     session = conversation(hansard.open("memory:"))
     fork = session.fork("support/42-b", at=5)
     fork.add_message({"role": "user", "content": "another way"})
@@ -163,7 +163,7 @@ def test_a_fork_is_exported_with_what_it_inherits() -> None:
 
 
 def test_wrong_words_are_refused() -> None:
-    """A kind or a view that is not known, and a session that is not there, are errors at once."""
+    """An unknown kind or view, and a missing session, raise at the call."""
     store = hansard.open("memory:")
     session = conversation(store)
     wrong: Any = "codexx"
@@ -172,11 +172,11 @@ def test_wrong_words_are_refused() -> None:
     with pytest.raises(ValueError, match="view must be one of"):
         exporters.export(session, "codex", view=wrong)
     with pytest.raises(hansard.SessionNotFound):
-        exporters.export(store.session("nobody"), "codex")
+        exporters.export(store.session("missing"), "codex")
 
 
 def test_the_summary_that_covers_most_stands() -> None:
-    """N-47: an export shows what `messages()` shows, also if a later summary covers less."""
+    """N-47: an export shows what `messages()` shows, even if a later summary covers less."""
     session = hansard.open("memory:").session("s")
     for number in range(6):
         session.add_message({"role": "user", "content": f"number {number}"})

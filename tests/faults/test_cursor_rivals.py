@@ -54,7 +54,7 @@ def consume(wire: Wire, path: str, journal: str, durability: str, *, paced: bool
 def test_a_killed_consumer_resumes_and_skips_nothing(
     durability: str, tmp_path: Path, rng: random.Random
 ) -> None:
-    """F-160, F-163, N-23, N-39: 25 times killed, a consumer resumes where it was and misses no event."""
+    """F-160, F-163, N-23, N-39: killed 25 times, a consumer resumes at its position and misses no event."""
     path, journal = str(tmp_path / "store"), str(tmp_path / "journal")
     backend = LocalBackend(path, durability="os")
     for session in SESSIONS:
@@ -69,7 +69,7 @@ def test_a_killed_consumer_resumes_and_skips_nothing(
             handled = seqs_in(journal)
             for session in SESSIONS:
                 at = begun.get(session, 0)
-                # Not behind what was acknowledged, and not ahead of what was done.
+                # Not before what was acknowledged, and not after what was done.
                 assert acknowledged.get(session, 0) <= at <= max(handled[session], default=0)
                 # What it says of the long ids was moved together with this.
                 assert begun.get("x" * 900 + session, 0) == at
@@ -141,7 +141,7 @@ def try_to_open(
             seen.append("mine")
         except LockTimeout as error:
             seen.append(error.holder if f"process {error.holder} (" in str(error) else str(error))
-        # Nobody closes before everybody has tried.
+        # No process closes before all have tried.
         barrier.wait(PATIENCE)
         if cursor is not None:
             if locked:
@@ -152,7 +152,7 @@ def try_to_open(
 
 @pytest.mark.parametrize("locked", [True, False], ids=["with the lock", "without the lock"])
 def test_of_rival_processes_one_gets_the_cursor(locked: bool, tmp_path: Path) -> None:
-    """F-160, N-17, N-22: of 4 processes that open a cursor at once one gets it, and the others learn who."""
+    """F-160, N-17, N-22: of 4 processes that open a cursor one succeeds; the others get its pid."""
     path, rounds = str(tmp_path / "store"), 50
     LocalBackend(path).close()
     barrier = context.Barrier(4)
@@ -183,19 +183,19 @@ def open_and_drop(wire: Wire, path: str, rounds: int, barrier: Barrier) -> int:
     for _ in range(rounds):
         try:
             cursor = Cursor(backend, "c", timeout=PATIENCE)
-            # Whoever has the cursor is alone: this fails if the file is there.
+            # The holder of the cursor is alone: this fails if the file exists.
             os.close(os.open(witness, os.O_CREAT | os.O_EXCL, 0o600))
             had += 1
             os.unlink(witness)
             cursor.close()
             drop_cursor(backend, "c")
         except LockTimeout:
-            continue  # somebody had it when it was to be dropped
+            continue  # another process had it when it was to be dropped
     return had
 
 
 def test_a_cursor_that_is_dropped_while_others_wait_has_one_consumer(tmp_path: Path) -> None:
-    """F-164, N-28: whoever waited for the lock of a cursor that was dropped meanwhile does not share it."""
+    """F-164, N-28: processes that waited for a cursor while it was dropped do not share it."""
     path = str(tmp_path / "store")
     LocalBackend(path).close()
     barrier = context.Barrier(3)
@@ -208,7 +208,7 @@ def test_a_cursor_that_is_dropped_while_others_wait_has_one_consumer(tmp_path: P
 
 
 def in_child(do: Callable[[], object]) -> bool:
-    """Do something in a forked child; say whether it went well."""
+    """Run a function in a forked child; return whether it succeeded."""
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -269,7 +269,7 @@ def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_does_not_use_its_parents_cursor(tmp_path: Path) -> None:
-    """F-160: in a child an inherited cursor raises, and nothing the child does frees the parent's lock."""
+    """F-160: in a child an inherited cursor raises, and the child cannot release the parent's lock."""
     with Crew() as crew:
         assert crew.start(fork_with_an_open_cursor, str(tmp_path / "store")).hear() == "went well"
 
@@ -283,7 +283,7 @@ def hold(wire: Wire, path: str) -> None:
 
 
 def test_the_cursor_of_a_killed_consumer_is_free_at_once(tmp_path: Path) -> None:
-    """F-160, N-23: while a consumer lives its cursor is refused, with its pid; once killed, it is free."""
+    """F-160, N-23: a living consumer's cursor is refused, with its pid; after a kill it is free."""
     path = tmp_path / "store"
     backend = LocalBackend(str(path))
     with Crew() as crew:

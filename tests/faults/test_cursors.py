@@ -24,7 +24,7 @@ Positions = dict[str, int]
 
 @dataclass(frozen=True)
 class Scene:
-    """Moves of a cursor that has two positions to start with, unless nobody has moved it yet."""
+    """Moves of a cursor that has two positions to start with, unless it was never moved."""
 
     name: str
     prepare: Callable[[LocalBackend], None]
@@ -160,7 +160,7 @@ class Struck:
         assert look(self.stage) == self.scene.states[-1]
 
     def close(self) -> None:
-        """Let go of everything, the error's traceback with its frames included."""
+        """Release everything, including the traceback's frames."""
         self.backend.close()
         self.error = self.cursor = None
 
@@ -184,7 +184,7 @@ def strike(
 
 
 def refused(fault: faults.Faults, number: int) -> bool:
-    """Say whether a call was refused that matters: the sweep of old temporaries does not insist."""
+    """Return whether a call was refused that matters: the sweep of old temporaries does not insist."""
     return any(call.error == number and not call.place.endswith("/.") for call in fault.calls)
 
 
@@ -195,7 +195,7 @@ def refused(fault: faults.Faults, number: int) -> bool:
 def test_a_refused_call_is_an_error_and_the_cursor_goes_on(
     scene: Scene, lasting: bool, number: int, tmp_path: Path
 ) -> None:
-    """F-163, N-29, N-39: any refused call is an error, leaves old positions or new, and spoils nothing."""
+    """F-163, N-29, N-39: any refused call raises, and leaves old positions or new ones."""
     for struck in strike(scene, tmp_path, lambda at: faults.fail(number, at=at, lasting=lasting)):
         leftovers = Leftovers()
         if struck.error is not None or refused(struck.fault, number):
@@ -216,7 +216,7 @@ def test_a_refused_call_is_an_error_and_the_cursor_goes_on(
 @scenes
 @instantly
 def test_a_call_that_did_its_work_and_says_that_it_failed(scene: Scene, tmp_path: Path) -> None:
-    """F-161, N-29: an error after the deed, as over a network, is an error, and the next move is right."""
+    """F-161, N-29: after an error that follows a successful write, the next move is right."""
     for struck in strike(scene, tmp_path, lambda at: faults.fail(errno.EIO, at=at, when="after")):
         assert isinstance(struck.error, DiskFailed) or not refused(struck.fault, errno.EIO)
         struck.check()
@@ -227,7 +227,7 @@ def test_a_call_that_did_its_work_and_says_that_it_failed(scene: Scene, tmp_path
 @scenes
 @instantly
 def test_a_look_that_is_refused_is_an_error(scene: Scene, tmp_path: Path) -> None:
-    """N-29, N-32: a call that only looks, and is refused, is an error of ours and never a position of 0."""
+    """N-29, N-32: a refused read raises, and is never a position of 0."""
     # A list has what cannot be looked at, and so it is dropped.
     looks = set(faults.READING) - ({"names", "present"} if scene.name == "drop" else {"names"})
     for struck in strike(scene, tmp_path, lambda at: faults.fail(errno.EIO, at=at, only=looks)):
@@ -244,7 +244,7 @@ def test_a_look_that_is_refused_is_an_error(scene: Scene, tmp_path: Path) -> Non
 def test_a_short_write_is_completed_or_an_error(
     scene: Scene, lasting: bool, kept: faults.Kept, tmp_path: Path
 ) -> None:
-    """F-163, N-29: what a short write leaves is a torn tail, behind which nothing is ever written."""
+    """F-163, N-29: a short write leaves a torn tail, after which nothing is written."""
     for at in itertools.count(1):
         struck = Struck(scene, tmp_path / str(at), faults.short(kept, at=at, lasting=lasting))
         if struck.fault.fired:
@@ -264,12 +264,12 @@ def test_a_short_write_is_completed_or_an_error(
 def test_a_consumer_killed_at_any_call_finds_the_old_positions_or_the_new(
     scene: Scene, when: faults.When, lost: faults.Lost | None, tmp_path: Path
 ) -> None:
-    """F-163, N-39: killed at any call, with or without a power cut, a cursor opens whole and goes on."""
+    """F-163, N-39: killed at any call, a cursor opens with old positions or new ones."""
     for struck in strike(scene, tmp_path, lambda at: faults.kill(at=at, when=when), lost):
         assert isinstance(struck.error, faults.Killed) == struck.fault.fired
         struck.check()
         if struck.fault.fired:
-            # A dead process's lock is gone with it, and what it knew.
+            # A dead process's lock is released, and its memory is lost.
             struck.backend.close()
             struck.backend, struck.cursor = LocalBackend(str(struck.stage)), None
             struck.go_on()
@@ -282,7 +282,7 @@ def test_a_consumer_killed_at_any_call_finds_the_old_positions_or_the_new(
 def test_a_failed_sync_is_never_believed_again(
     scene: Scene, lost: faults.Lost | None, seen: faults.Seen, tmp_path: Path
 ) -> None:
-    """F-163: after a failed sync that lost its bytes the next move writes a new file, and all of it."""
+    """F-163: after a failed sync that lost its bytes the next move writes a new file with all positions."""
     for at in itertools.count(1):
         fault = faults.fail_sync(at=at, lost=lost, seen=seen)
         struck = Struck(scene, tmp_path / str(at), fault)

@@ -1,4 +1,4 @@
-"""Claims about forks on a real disk: many processes at once, each call refused, and what is synced when."""
+"""Forks on a real disk: concurrent processes, refused calls, and what is synced when."""
 
 import errno
 import itertools
@@ -37,7 +37,7 @@ def test_a_refused_call_leaves_no_half_made_child(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """N-89, N-29: whichever call of a fork is refused, the child is whole, or it is not there."""
+    """N-89, N-29: whichever call of a fork is refused, the child is complete, or does not exist."""
     do_not_wait_for_the_disk(monkeypatch)
     prepared(tmp_path / "whole")
     refused = 0
@@ -69,13 +69,13 @@ def test_a_refused_call_leaves_no_half_made_child(
             if not parent.verify().ok:
                 pytest.fail("a refused call has damaged the parent")
             assert [info.id for info in store.sessions().items] == ["c", "s"]
-        # Of a file that was made, and said not to be, nobody knows: the next one sweeps it up.
+        # A file that was created by a call that failed is unknown: the next creation removes it.
         assert when == "after" or temporaries(path) == []
     assert refused >= 3
 
 
 def check_child(child: Session) -> None:
-    """Check that a child is whole."""
+    """Check that a child is complete."""
     assert (child.messages(), child.title, child.parent) == ([{"n": 1}, {"n": 2}], "T", "s")
     assert (child.seq, child.verify().ok) == (4, True)
     assert child._log.reader().head() is not None
@@ -85,13 +85,13 @@ def check_child(child: Session) -> None:
 
 
 def test_a_fork_makes_its_parent_durable_first(tmp_path: Path) -> None:
-    """N-37: what the child stands on is synced, written by whomever, before the child has its name."""
+    """N-37: all inherited events, by any writer, are synced before the child is created."""
     path = tmp_path / "store"
     with hansard.open(path, durability="sync") as store:
         store.session("s").add_message({"n": 1})
     with hansard.open(path, durability="sync") as store:
         parent = store.session("s")
-        # Two appends that nobody has synced: a part, and another process's.
+        # Two appends that were not synced: a part, and another process's.
         parent.stream().write("x")
         with hansard.open(path, durability="os") as other:
             other.session("s").add_message({"n": 2})
@@ -111,7 +111,7 @@ def test_a_fork_makes_its_parent_durable_first(tmp_path: Path) -> None:
 
 
 def test_a_fork_whose_parent_cannot_be_synced_is_not_made(tmp_path: Path) -> None:
-    """N-29, N-89: if the parent's sync fails, there is no child, and the parent is shut until verified."""
+    """N-29, N-89: if the parent's sync fails, no child exists, and the parent is write-blocked."""
     path = tmp_path / "store"
     with hansard.open(path, durability="sync") as store:
         parent = store.session("s")
@@ -128,7 +128,7 @@ def test_a_fork_whose_parent_cannot_be_synced_is_not_made(tmp_path: Path) -> Non
 
 
 def test_a_fork_syncs_what_is_not_synced_yet_and_nothing_twice(tmp_path: Path) -> None:
-    """N-37: a parent that ends where our last sync began is durable; one that has grown since is synced."""
+    """N-37: a parent that has not grown since its last sync is not synced again."""
     path = tmp_path / "store"
 
     def synced(parent: hansard.Session) -> list[str]:
@@ -194,7 +194,7 @@ def test_a_fork_costs_the_same_at_any_length(
 
 
 def test_a_kept_descriptor_is_no_leak(tmp_path: Path) -> None:
-    """N-79: forks, and ancestors in the trash, are let go of when the store is closed."""
+    """N-79: files of forks, and of ancestors in the trash, are closed with the store."""
     before = len(os.listdir("/dev/fd"))
     store = hansard.open(tmp_path / "store", durability="os")
     session = store.session("s0")

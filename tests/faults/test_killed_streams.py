@@ -82,7 +82,7 @@ def check(session: hansard.Session, told: list[tuple[int, Any]]) -> Iterator[str
 
 @pytest.mark.slow
 def test_30_killed_streams_leave_what_was_written(tmp_path: Path, rng: random.Random) -> None:
-    """N-39, N-59: after a kill -9 a message is there as far as it was written, and the next turn goes on."""
+    """N-39, N-59: after a kill -9 the written part of a message is there, and the next turn continues."""
     path = str(tmp_path / "store")
     deaths = itertools.cycle(APPENDING)
     ends: list[str] = []
@@ -105,7 +105,7 @@ def test_30_killed_streams_leave_what_was_written(tmp_path: Path, rng: random.Ra
                 assert cold.session("s").messages() == session.messages()
                 assert cold.session("s").messages(last=3) == session.messages(last=3)
                 assert cold.verify().ok
-            # The next turn goes on, and what was partial stays as it is.
+            # The next turn continues, and the partial message does not change.
             session.add_message({"role": "user", "content": f"after kill {kill}"})
             shown = {m["turn"]: m for m in session.messages(view="history") if "partial" in m}
             assert partial.items() <= shown.items()
@@ -133,7 +133,7 @@ def stream_and_wait(wire: Wire, path: str, texts: list[str]) -> None:
 
 
 def test_others_see_the_parts_while_they_come(tmp_path: Path) -> None:
-    """N-19: another process sees each part at once, as partial, and the whole message once it is there."""
+    """N-19: another process sees each part as partial immediately, and then the complete message."""
     path = str(tmp_path / "store")
     with Crew() as crew, open_store(path, "os") as store:
         session = store.session("s")
@@ -145,5 +145,5 @@ def test_others_see_the_parts_while_they_come(tmp_path: Path) -> None:
         worker.go()
         assert worker.hear() == "finished"
         assert session.messages() == [{"role": "assistant", "content": "ab!"}]
-        # A fork amid the message has what there was of it: nobody will finish it there.
+        # A fork in the middle of the message has its parts, and is never finished there.
         assert child.messages() == [partial]

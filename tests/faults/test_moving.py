@@ -16,14 +16,14 @@ from tests.crashlab import faults
 from tests.faults.workers import Crew, Wire, replaced
 
 EVENTS = 40
-#: Of so many the text is kept apart, which takes many calls.
+#: Long texts, which take many calls.
 LARGE = 2
 
 DYING = suppress(faults.Killed)
 
 
 def big(count: int = EVENTS) -> dict[str, str]:
-    """Return a message that is large enough for content of its own."""
+    """Return a large message."""
     return {"role": "user", "content": f"{count} " * 400}
 
 
@@ -64,7 +64,7 @@ def target(path: Path) -> Store:
 
 
 def whole(store: Store, data: bytes) -> bool:
-    """Say whether the session is there, with all that the file has."""
+    """Return whether the session exists with all events of the file."""
     again = b"".join(store.session("s").export(redacted=False))
     return again.splitlines()[1:-1] == data.splitlines()[1:-1]
 
@@ -76,7 +76,7 @@ def whole(store: Store, data: bytes) -> bool:
 def test_an_import_that_dies_at_any_call_leaves_nothing_or_all(
     tmp_path: Path, source: tuple[Path, bytes]
 ) -> None:
-    """N-84, N-88, F-135, F-136: before or after each call of the disk; the next import then succeeds."""
+    """N-84, N-88, F-135, F-136: killed at any disk call, an import leaves nothing or all."""
     _, data = source
     outcomes = set()
     for when in ("before", "after"):
@@ -102,7 +102,7 @@ def test_an_import_that_dies_at_any_call_leaves_nothing_or_all(
 def test_an_import_that_fails_at_any_call_leaves_nothing_or_all(
     tmp_path: Path, source: tuple[Path, bytes], error: int
 ) -> None:
-    """N-88, N-89: each call of the disk fails once: an error is raised, or all is there; no stage is left."""
+    """N-88, N-89: if one disk call fails, the import raises or is complete; no stage is left."""
     _, data = source
     for at in itertools.count(1):
         path = tmp_path / f"{at}"
@@ -127,7 +127,7 @@ def test_an_import_that_fails_at_any_call_leaves_nothing_or_all(
 
 @pytest.mark.slow
 def test_a_copy_that_dies_at_any_call_goes_on(tmp_path: Path, source: tuple[Path, bytes]) -> None:
-    """N-84: before a call of the disk; what is there then is a prefix, and the next copy completes it."""
+    """N-84: killed before a disk call, a copy leaves a prefix, and the next copy completes it."""
     origin, data = source
     prefixes = set()
     with hansard.open(origin, read_only=True) as here:
@@ -153,7 +153,7 @@ def test_a_copy_that_dies_at_any_call_goes_on(tmp_path: Path, source: tuple[Path
 
 
 def import_it(wire: Wire, path: str, data: bytes) -> bool:
-    """Stage a file, and publish it when told to; say whether it was there already."""
+    """Stage a file, and publish it when told to; return whether it existed already."""
 
     def pieces() -> Iterator[bytes]:
         *most, last = data.splitlines(keepends=True)
@@ -170,7 +170,7 @@ def import_it(wire: Wire, path: str, data: bytes) -> bool:
 def test_of_imports_at_once_one_imports(
     tmp_path: Path, source: tuple[Path, bytes], crew: Crew
 ) -> None:
-    """N-88: four processes import one file at once: one does, the others find it there."""
+    """N-88: four processes import one file concurrently: one writes it, the others find it."""
     _, data = source
     with target(tmp_path / "store"):
         pass
@@ -203,7 +203,7 @@ def stay_in_mid_publish(wire: Wire, path: str, data: bytes) -> None:
 def test_nobody_writes_while_an_import_is_published(
     tmp_path: Path, source: tuple[Path, bytes], crew: Crew
 ) -> None:
-    """N-88, F-136: between the look and the rename the session's lock is held, so no log is replaced."""
+    """N-88, F-136: the session's lock is held between the check and the rename, so no log is replaced."""
     _, data = source
     path = tmp_path / "store"
     importer = crew.start(stay_in_mid_publish, str(path), data)
@@ -221,7 +221,7 @@ def test_nobody_writes_while_an_import_is_published(
 def test_what_is_staged_is_synced_before_it_has_its_name(
     tmp_path: Path, source: tuple[Path, bytes], durability: Any
 ) -> None:
-    """F-25, F-135, F-136: whole and durable first, then renamed, then the directory synced."""
+    """F-25, F-135, F-136: a staged session is synced, then renamed, then its directory is synced."""
     with (
         hansard.open(tmp_path / "store", durability=durability) as store,
         faults.record() as record,
@@ -246,7 +246,7 @@ def grow(wire: Wire, path: str) -> int:
 
 
 def test_a_source_may_grow_while_it_is_copied(tmp_path: Path, crew: Crew) -> None:
-    """N-84: what was there is copied; a last copy, when nobody writes any more, has all of it."""
+    """N-84: existing events are copied; a last copy, after the writers ended, copies the rest."""
     path = tmp_path / "source"
     with hansard.open(path, durability="os") as store:
         fill(store)

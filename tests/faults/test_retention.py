@@ -1,4 +1,4 @@
-"""Claims about purge and prune beside others, and amid kills: N-17, N-28, N-39, N-51, N-87, F-36."""
+"""Purge and prune, concurrently and with kills: N-17, N-28, N-39, N-51, N-87, F-36."""
 
 import itertools
 import shutil
@@ -56,11 +56,11 @@ def rubbish(path: Path) -> list[str]:
     ]
 
 
-# ------------------------------------------------------------------ beside writers
+# ------------------------------------------------------------------ concurrent writers
 
 
 def test_prune_does_not_wait_for_whoever_is_writing(tmp_path: Path) -> None:
-    """N-87, N-24: a session whose lock is held right now stays, and prune comes back while it is held."""
+    """N-87, N-24: a session whose lock is held stays, and prune returns while it is held."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as store, Crew() as crew:
         make_old(store, "busy", "idle")
@@ -75,11 +75,11 @@ def test_prune_does_not_wait_for_whoever_is_writing(tmp_path: Path) -> None:
         assert listed(store) == {"busy"}
 
 
-# ------------------------------------------------------------------ beside other deeds
+# ------------------------------------------------------------------ concurrent operations
 
 
 def delete_purge_restore(wire: Wire, path: str, rounds: int, mine: int) -> tuple[int, int]:
-    """Delete, and then purge or restore, beside others who do the same; return how often each worked."""
+    """Delete, then purge or restore, concurrently with others; return how often each worked."""
     purged = restored = 0
     with open_store(path, "os") as store:
         wire.tell("ready")
@@ -101,7 +101,7 @@ def delete_purge_restore(wire: Wire, path: str, rounds: int, mine: int) -> tuple
 
 @pytest.mark.slow
 def test_who_purge_and_restore_at_once_leave_it_whole_or_gone(tmp_path: Path) -> None:
-    """N-28, N-39: four processes append, delete, purge and restore one session; no half of it is left."""
+    """N-28, N-39: four processes append, delete, purge and restore one session; it is complete or deleted."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as store, Crew() as crew:
         workers = [crew.start(delete_purge_restore, str(path), 40, mine) for mine in range(4)]
@@ -137,7 +137,7 @@ def delete_amid(
 
 
 def test_a_fork_of_a_session_that_is_purged_meanwhile_is_none(tmp_path: Path) -> None:
-    """N-51, N-89: if the parent is deleted, or purged, while it is forked, the call raises; no child is."""
+    """N-51, N-89: if the parent is deleted while it is forked, the call raises and no child exists."""
     path = str(tmp_path / "store")
     for purged in (True, False):
         with open_store(path, "os") as store, open_store(path, "os") as other:
@@ -150,7 +150,7 @@ def test_a_fork_of_a_session_that_is_purged_meanwhile_is_none(tmp_path: Path) ->
 
 
 def test_a_child_that_is_there_before_the_purge_is_seen_by_it(tmp_path: Path) -> None:
-    """N-51: another's fork of the parent, made just before it was deleted, keeps it from being purged."""
+    """N-51: a fork by another process, just before the deletion, prevents the purge."""
     path = str(tmp_path / "store")
     with open_store(path, "os") as store, open_store(path, "os") as other:
         make_old(store, "parent")
@@ -185,7 +185,7 @@ def test_a_child_that_is_there_before_the_purge_is_seen_by_it(tmp_path: Path) ->
 def test_killed_at_any_call_a_session_is_there_or_gone_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, when: faults.When
 ) -> None:
-    """N-39, N-87: killed at any call, a session is whole or gone, never gone unrecorded; a rerun ends it."""
+    """N-39, N-87: killed at any call, a session is complete, or deleted and recorded."""
     do_not_wait_for_the_disk(monkeypatch)
     template = tmp_path / "template"
     with hansard.open(template) as store:
@@ -231,7 +231,7 @@ def test_killed_at_any_call_a_session_is_there_or_gone_and_recorded(
 def test_a_refused_call_amid_a_purge_is_an_error_or_harmless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """N-29: any call refused once: the session is whole in the trash, or gone; `purge` says which."""
+    """N-29: after any refused call the session is complete in the trash, or purged; `purge` reports which."""
     do_not_wait_for_the_disk(monkeypatch)
     template = tmp_path / "template"
     with hansard.open(template) as store:

@@ -1,6 +1,6 @@
 """Ask a real session and the plain lists everything that can be asked, and see that the answers are the same.
 
-Beside: `machine`, which calls this after every step, and `reference_model`.
+See `machine`, which calls this after every step, and `reference_model`.
 """
 
 import json
@@ -20,7 +20,7 @@ from hansard.transfer.transcript import Transcript
 from tests.properties import reference_model
 from tests.properties.reference_model import Json, ReferenceModel
 
-#: Opens what a store has written once more, to be read by somebody who knows nothing yet.
+#: Opens what a store has written once more, to be read without any cached state.
 Reopen = Callable[[], Store]
 
 
@@ -39,7 +39,7 @@ class Comparison:
     ) -> None:
         """Compare all sessions: through handles that have been used before, and through new ones."""
         self._steps += 1
-        # What is asked for depends on nothing but the number of the step: a failure comes again.
+        # The reads depend only on the number of the step, so a failure is reproducible.
         rng = random.Random(self._steps)
         warm = rng.randrange(2)
         for name in list(self._plain.sessions):

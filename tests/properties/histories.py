@@ -13,7 +13,7 @@ STEPS: Final = 50
 
 
 def settings(histories: int, *, shrink: bool = True) -> hypothesis.settings:
-    """Return the profile's settings for so many histories.
+    """Return the profile's settings for a number of histories.
 
     `HANSARD_TEST_EXAMPLES` says how many instead; without the thorough profile it is a quarter.
     """

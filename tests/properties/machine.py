@@ -1,6 +1,6 @@
 """All that can be done to sessions: what the real ones and the plain lists are put through.
 
-Beside: `machine_steps` (which chooses, and makes each call twice), `test_machine` (which runs it).
+See `machine_steps` (which chooses, and makes each call twice), `test_machine` (which runs it).
 """
 
 from datetime import datetime
@@ -17,7 +17,7 @@ from tests.properties.reference_model import Json, Plain, after_patch
 
 LABELS = st.sampled_from(["start", "before tools"])
 TITLES = st.sampled_from(["T", "U"])
-#: A seq of a session, as a share of its length: 0 is the beginning, 12 the end, 13 behind it.
+#: A seq of a session, as a share of its length: 0 is the beginning, 12 the end, 13 after it.
 SHARES = st.integers(0, 13)
 
 
@@ -58,7 +58,7 @@ class Conversations(Stepping):
 
     @action(4, when=lambda self: self._forks(), place=PLACES, share=st.integers(0, 12))
     def fork_again(self, place: int, share: int) -> None:
-        """Fork a fork, at any place: before the fork itself, at it, or behind it."""
+        """Fork a fork, at any place: before the fork itself, at it, or after it."""
         name = self.draw(st.sampled_from(self._forks()))
         self._fork(place, name, share, "seq", taken=False)
 
@@ -224,7 +224,7 @@ class Conversations(Stepping):
         ),
     )
     def mark(self, place: int, name: str, call: str) -> None:
-        """Begin anew, put away, close, or undo that."""
+        """Clear, archive or close, or undo that."""
         fact: tuple[str, Json] = {
             "clear": ("session.cleared", {}),
             "archive": ("session.archived", {}),
@@ -361,7 +361,7 @@ class Streaming(Conversations):
 
     @action(3, when=lambda self: self.running, message=st.none() | MESSAGES)
     def finish(self, message: Json | None) -> None:
-        """Add the whole message, or one that says it better."""
+        """Add the complete message, or another one."""
         running = self._some(over=True)
         whole = message or {**running.begun, "content": running.text}
         added = {"message": whole, **({"stream": running.stream.id} if running.text else {})}
@@ -369,7 +369,7 @@ class Streaming(Conversations):
 
     @action(4, when=lambda self: self.running)
     def discard(self) -> None:
-        """Let go of a message, or of the object that was to finish it."""
+        """Discard a message, or drop the object that was to finish it."""
         running = self._some(over=True)
         if self.draw(st.integers(0, 3)):
             over = {"stream": running.stream.id, "over": True}

@@ -1,6 +1,6 @@
 """Make the same call on a real store and on plain lists, one after the other.
 
-Beside: `reference_model` (the lists), `comparing` (every view of both), `machine` (all that can be done).
+See `reference_model` (the lists), `comparing` (every view of both), `machine` (all that can be done).
 There are two handles on each session, from two stores on one directory where there is one; a step goes
 through one of them, and everything is compared through both.
 """
@@ -100,7 +100,7 @@ class Stepping(RuleBasedStateMachine):
         return self.handles[place, name]
 
     def seq(self, name: str, share: int) -> int:
-        """Return a seq of a session: somewhere from 0 to one behind its end."""
+        """Return a seq of a session: from 0 to one after its end."""
         last = self.plain.session(name).seq
         return last + 1 if share == 13 else last * share // 12
 
@@ -170,7 +170,7 @@ class Stepping(RuleBasedStateMachine):
         if not plain.deleted and key in plain.keys:
             first, count = plain.keys[key]
             again = range(first, first + count)
-            # One event can be asked for again through `append`, which returns the first of several.
+            # One event can be requested again through `append`, which returns the first of several.
             assert [event.seq for event in call()] == list(
                 again if facts[0][0] == "message.added" else again[:1]
             )

@@ -1,6 +1,6 @@
 """Sessions as anybody would draw them: dicts and lists, forks and all. What the real ones are compared with.
 
-Beside: `machine`, which makes the same calls here and there. Written from the design and the docstrings of
+See `machine`, which makes the same calls here and there. Written from the design and the docstrings of
 the public calls, as naively as possible: every question is answered by walking all events from the first one,
 nothing is kept, and nothing of the store's own code is used.
 """
@@ -66,7 +66,7 @@ class Gone(NamedTuple):
     before: int = 0
 
     def has(self, fact: Fact) -> bool:
-        """Say whether nothing is left of what an event said."""
+        """Return whether nothing is left of an event's content."""
         kind = fact.kind
         if kind == "message.part" and fact.data["stream"] in self.streams | self.parts:
             return True
@@ -129,7 +129,7 @@ class ReferenceModel:
         found = []
         for fact in self.facts(name):
             data = fact.data
-            # Which stream a part is of may be known, unless it was taken out by itself and in no other way.
+            # Which stream a part is of may be known, unless only this part was redacted.
             if fact.kind == "message.part" and gone._replace(seqs=set()).has(fact):
                 data = {"stream": data["stream"], "over": True, "redacted": True}
             elif gone.has(fact):
@@ -222,7 +222,7 @@ class ReferenceModel:
     # -- views ----------------------------------------------------------------------------------
 
     def view(self, name: str, view: str = "model", upto: int | None = None) -> Placed:
-        """Return the messages of a view, each with its seq; a summary stands first."""
+        """Return the messages of a view, each with its seq; a summary is first."""
         gone = self.gone(name)
         facts = self.facts(name, upto)
         if view == "history":

@@ -184,7 +184,7 @@ def run(seed: int, frame: int, piece: int) -> None:
 
 
 @pytest.mark.slow
-# A smaller seed is no simpler one.
+# A smaller seed is not simpler.
 @settings(5, shrink=False)
 @hypothesis.given(
     seed=st.integers(0, 2**32),
@@ -194,5 +194,5 @@ def run(seed: int, frame: int, piece: int) -> None:
 def test_a_compacted_history_reads_like_one_that_never_was(
     seed: int, frame: int, piece: int
 ) -> None:
-    """N-45, N-47 to N-50, N-55, N-56: views, states, events, labels, keys, forks are equal, in any frames."""
+    """N-45, N-47 to N-50, N-55, N-56: all views, states, keys and forks are equal, in any frames."""
     run(seed, frame, piece)

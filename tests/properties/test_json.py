@@ -29,7 +29,7 @@ MESSAGES = st.lists(st.dictionaries(TEXTS, ANY_JSON, max_size=4), max_size=5)
 def store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> hansard.Store:
-    """Return one store for all examples, each of which has a session of its own."""
+    """Return one store for all examples, each of which uses a separate session."""
     path: Path | str = "memory:"
     if request.param == "os":
         path = tmp_path_factory.mktemp("json") / "store"
@@ -40,7 +40,7 @@ def store(
 def test_messages_json_is_the_json_of_messages(
     store: hansard.Store, messages: list[dict[str, Any]], batch: bool, last: int
 ) -> None:
-    """N-64: any JSON comes back the same, as values, and as one array of the bytes that are stored."""
+    """N-64: any JSON is returned unchanged, as values and as stored bytes."""
     session = store.session()
     if batch:
         session.add_messages(messages)
@@ -59,7 +59,7 @@ def test_messages_json_is_the_json_of_messages(
     metadata=st.dictionaries(TEXTS, ANY_JSON.filter(lambda value: value is not None), max_size=4)
 )
 def test_metadata_come_back_the_same(store: hansard.Store, metadata: dict[str, Any]) -> None:
-    """N-64, N-72: any metadata come back the same, but for nulls, which remove; said twice, once."""
+    """N-64, N-72: any metadata are returned unchanged, without nulls; setting them again adds nothing."""
     session = store.session()
     try:
         event = session.patch_metadata(metadata)
@@ -75,7 +75,7 @@ def test_metadata_come_back_the_same(store: hansard.Store, metadata: dict[str, A
 
 @given(data=ANY_JSON)
 def test_anything_but_an_object_is_refused(store: hansard.Store, data: Any) -> None:
-    """N-64: a message is a JSON object; all other JSON is an `InvalidEvent`, and nothing is appended."""
+    """N-64: a message that is not a JSON object raises `InvalidEvent`, and nothing is appended."""
     session = store.session()
     if isinstance(data, dict):
         assert session.add_message(data).message == data

@@ -76,7 +76,7 @@ class InFiles(Streaming):
 
     @invariant()
     def both_say_the_same(self) -> None:
-        """Every view, also to somebody who opens the store now."""
+        """Every view is equal, also in a store that is opened now."""
         if self.stores:
             self.comparison.run(self.stores, self.handle, self.look)
 
@@ -84,12 +84,12 @@ class InFiles(Streaming):
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_forks_streams_and_views_in_files_are_those_of_lists() -> None:
-    """N-2, N-18, N-19, N-21, N-33, N-42, N-48 to N-51, N-54, N-55, N-57, N-72: any calls, with torn tails."""
+    """N-2, N-18, N-19, N-21, N-33, N-42, N-48 to N-51, N-54, N-55, N-57, N-72: as the model."""
     run_state_machine_as_test(InFiles, settings=settings(24))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_forks_streams_and_views_in_memory_are_those_of_lists() -> None:
-    """N-21, N-42, N-48 to N-51, N-54, N-55, N-57, N-63, N-72: memory adds up to the same."""
+    """N-21, N-42, N-48 to N-51, N-54, N-55, N-57, N-63, N-72: as the model."""
     run_state_machine_as_test(InMemory, settings=settings(20))

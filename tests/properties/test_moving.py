@@ -141,7 +141,7 @@ def _lines(session: Session, **options: Any) -> list[bytes]:
 def test_what_is_exported_is_imported_and_exported_the_same(
     ops: list[Op], local: bool, local_target: bool, parts: bool
 ) -> None:
-    """N-50, N-88: any history, exported and imported, shows the same, and is exported the same once more."""
+    """N-50, N-88: any history, exported and imported, shows the same, and exports the same again."""
     with ExitStack() as stack:
         source = _stores(stack, local=local)
         for op in ops:
@@ -167,7 +167,7 @@ def test_what_is_exported_is_imported_and_exported_the_same(
 def test_a_copy_that_goes_on_is_the_same_as_its_source(
     before: list[Op], after: list[Op], local: bool, local_target: bool
 ) -> None:
-    """N-50, N-84: copied before and after any change, be it a redaction or a compaction, both are alike."""
+    """N-50, N-84: copied before and after any change, both stores are equal."""
     with ExitStack() as stack:
         source = _stores(stack, local=local)
         target = _stores(stack, local=local_target)

@@ -72,7 +72,7 @@ def test_a_move_costs_the_same_with_many_sessions(
 def test_a_consumer_that_restarts_often_does_not_replace_its_log(
     backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-163: how large a new log would be is known after opening, so that a restart costs one record."""
+    """F-163: the size of a new log is known after opening, so a restart costs one record."""
     keep(backend, {f"session-{n:05}": 1 for n in range(10_000)})
     traffic = Traffic(monkeypatch)
     for number in range(20):
@@ -98,7 +98,7 @@ def test_what_a_move_syncs(tmp_path: Path) -> None:
 def test_a_log_is_replaced_under_its_lock_and_synced(
     durability: Literal["sync", "os"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-163, N-37: the new log is synced, renamed while no other process can append, and its name synced."""
+    """F-163, N-37: the new log is synced, then renamed under the lock, then its directory is synced."""
     backend = LocalBackend(str(tmp_path / "store"), durability=durability)
     other = LocalBackend(str(tmp_path / "store"), durability=durability)
     cursor = Cursor(backend, "c")
@@ -127,7 +127,7 @@ def test_a_log_is_replaced_under_its_lock_and_synced(
 
 
 def test_modes_are_strict_and_nothing_else_is_there(tmp_path: Path) -> None:
-    """F-3, F-158, N-12, N-13: under a umask of 0, directories 0700 and files 0600, made when needed."""
+    """F-3, F-158, N-12, N-13: under a umask of 0, directories have 0700 and files 0600."""
     old = os.umask(0)
     try:
         backend = LocalBackend(str(tmp_path / "store"))
@@ -148,7 +148,7 @@ def test_modes_are_strict_and_nothing_else_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["", "/cursor-c", "/cursor-c/log.jsonl", "/cursor-c/holder"])
 def test_a_link_is_refused(place: str, backend: LocalBackend) -> None:
-    """F-4, N-11: a link under any name of a cursor is not followed, and its target stays as it is."""
+    """F-4, N-11: a link with any name of a cursor is not followed, and its target does not change."""
     keep(backend, {"s": 1})
     where = backend.where
     backend.close()
@@ -165,7 +165,7 @@ def test_a_link_is_refused(place: str, backend: LocalBackend) -> None:
 
 
 def test_reading_positions_writes_nothing(backend: LocalBackend) -> None:
-    """F-162, N-62: a read-only store gives positions as they are, next to the consumer; moves are refused."""
+    """F-162, N-62: a read-only store returns the positions next to a consumer; moves are refused."""
     reader = LocalBackend(backend.where, read_only=True)
     before = tree(Path(backend.where))
     assert (cursors(reader), Cursor(reader, "c").positions) == ([], {})
@@ -189,7 +189,7 @@ def test_reading_positions_writes_nothing(backend: LocalBackend) -> None:
 
 
 def test_a_store_with_cursors_opens_and_lists_its_sessions(backend: LocalBackend) -> None:
-    """F-1, F-158: cursors are neither sessions nor foreign files, not even when the marker is lost."""
+    """F-1, F-158: cursors are neither sessions nor foreign files, even if the marker is lost."""
     for name in ("c", "sessions", "audit", "x"):
         keep(backend, {"s": 1}, name)
     (Path(backend.where) / "hansard.json").unlink()
@@ -200,7 +200,7 @@ def test_a_store_with_cursors_opens_and_lists_its_sessions(backend: LocalBackend
 
 
 def test_foreign_directories_are_no_cursors(backend: LocalBackend) -> None:
-    """F-158: what has another name is neither listed nor touched."""
+    """F-158: directories with other names are neither listed nor changed."""
     keep(backend, {"s": 1})
     place = Path(backend.where, "internal")
     for name in ("cursor-Foo", "cursor-%61", "Cursor-c", "cursor", "-c", ".x"):
@@ -216,7 +216,7 @@ def test_foreign_directories_are_no_cursors(backend: LocalBackend) -> None:
 
 
 def test_a_damaged_cursor_is_listed_and_can_be_dropped(backend: LocalBackend) -> None:
-    """N-35: damage hides no other cursor, and ends by dropping, while its error is handled."""
+    """N-35: a damaged cursor hides no other, and can be dropped while its error is handled."""
     long = "x" * 1000
     for name in ("a", "b", long):
         keep(backend, {"s": 1}, name)
@@ -241,7 +241,7 @@ def test_a_damaged_cursor_is_listed_and_can_be_dropped(backend: LocalBackend) ->
     ("kind", "data"), [("moved", '{"positions":{"s":-1}}'), ("opened", "{}"), ("moved", "{}")]
 )
 def test_an_event_of_another_meaning_is_damage(kind: str, data: str, backend: LocalBackend) -> None:
-    """F-162: an event of a cursor's kind that is none of a cursor's is not passed over."""
+    """F-162: a malformed event of a cursor's kind is damage."""
     keep(backend, {"s": 1})
     event = NewEvent(f"cursor.{kind}", data.encode(), control=False)
     backend.internal(CURSOR + "c").append(AppendRequest([event]))

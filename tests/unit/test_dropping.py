@@ -1,4 +1,4 @@
-"""Dropping the beginning of a history: what goes, what stays, who is asked, and what the log says of it."""
+"""Dropping the beginning of a history: what it removes, what stays, and what the log records."""
 
 import re
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def count(session: Session, upto: int) -> None:
 
 
 def test_what_was_said_before_a_seq_is_in_no_view_at_no_time(store: Store) -> None:
-    """N-45: only what is asked for goes: every view begins at the bound, and all behind it is as it was."""
+    """N-45: every view begins at the bound, and everything after it is unchanged."""
     session = store.session("s")
     count(session, 20)
     report = session.drop_history(8, reason="old")
@@ -55,7 +55,7 @@ def test_what_was_said_before_a_seq_is_in_no_view_at_no_time(store: Store) -> No
 
 
 def test_the_log_says_that_history_was_dropped_and_why(store: Store) -> None:
-    """N-46: the event has the bound, the reason and the numbers that the report has."""
+    """N-46: the event has the bound, the reason and the numbers of the report."""
     session = store.session("s")
     count(session, 5)
     session.append("x.todo", {"n": 6})
@@ -73,7 +73,7 @@ def test_the_log_says_that_history_was_dropped_and_why(store: Store) -> None:
 
 @pytest.mark.parametrize("bound", [-1, 7, 1.0, "2", None, True])
 def test_a_bound_that_is_no_place_of_the_session_is_refused(store: Store, bound: Any) -> None:
-    """N-89: what cannot be is refused, and nothing is written."""
+    """N-89: an invalid bound is refused, and nothing is written."""
     session = store.session("s")
     count(session, 5)
     with pytest.raises(ValueError, match="history"):
@@ -84,10 +84,10 @@ def test_a_bound_that_is_no_place_of_the_session_is_refused(store: Store, bound:
 
 
 def test_what_does_not_exist_has_no_history_to_drop(store: Store) -> None:
-    """N-89: a session that was never begun, or was deleted, is not made by dropping its history."""
+    """N-89: dropping the history of a missing or deleted session raises, and creates nothing."""
     with pytest.raises(hansard.SessionNotFound):
-        store.session("nobody").drop_history(0)
-    assert not store.exists("nobody")
+        store.session("missing").drop_history(0)
+    assert not store.exists("missing")
     count(store.session("s"), 3)
     store.delete("s")
     with pytest.raises(hansard.SessionDeleted):
@@ -95,7 +95,7 @@ def test_what_does_not_exist_has_no_history_to_drop(store: Store) -> None:
 
 
 def test_dropping_is_no_activity(tmp_path: Path) -> None:
-    """N-54, N-87: a session whose beginning is dropped does not become the latest one."""
+    """N-54, N-87: dropping history does not make a session the latest one."""
     with hansard.open(tmp_path / "store") as store:
         for name in ("old", "new"):
             count(store.session(name), 5)
@@ -109,7 +109,7 @@ def test_dropping_is_no_activity(tmp_path: Path) -> None:
 
 
 def test_no_call_is_cut_from_its_result(store: Store) -> None:
-    """N-55: the bound moves back before a call whose result would stay, and further if need be."""
+    """N-55: the bound moves back before a call whose result would stay, as often as needed."""
     session = store.session("s")
 
     def call(*names: str) -> int:
@@ -126,19 +126,19 @@ def test_no_call_is_cut_from_its_result(store: Store) -> None:
     last = answer("b")
     answer("c")
     free = session.add_message({"role": "user", "content": "r"}).seq
-    orphan = answer("nobody called")
+    orphan = answer("not called")
     assert [session.drop_history(n, dry_run=True).before for n in (first, second, last)] == [2] * 3
     assert session.drop_history(free, dry_run=True).before == free
     assert session.drop_history(orphan + 1, dry_run=True).before == orphan + 1
     assert session.drop_history(last).before == first
-    assert [problem.call_id for problem in session.pairing()] == ["nobody called"]
+    assert [problem.call_id for problem in session.pairing()] == ["not called"]
 
 
 # -- forks --------------------------------------------------------------------------------------
 
 
 def test_forks_that_have_it_keep_it(store: Store) -> None:
-    """N-50, N-51: while a fork, deleted or not, has some of it, nothing is dropped; the error names forks."""
+    """N-50, N-51: while a fork, deleted or not, shows some of it, nothing is dropped."""
     session = store.session("s")
     count(session, 20)
     for place in range(1, 8):
@@ -156,14 +156,14 @@ def test_forks_that_have_it_keep_it(store: Store) -> None:
             store.delete(f"f{place}")
         store.purge(f"f{place}")
     assert session.drop_history(10).events == 9
-    # What it has is gone already.
+    # Its events are dropped already.
     child = session.fork("child", at=5)
     assert child.messages() == []
     assert session.drop_history(15).events == 5
 
 
 def test_a_fork_that_was_made_meanwhile_has_what_its_parent_has(store: Store) -> None:
-    """N-28, N-50: what a parent drops is gone for forks, and what a fork said itself is not."""
+    """N-28, N-50: what a parent drops disappears in its forks; their own events stay."""
     session = store.session("s")
     count(session, 10)
     child = session.fork("child", at=4)
@@ -181,7 +181,7 @@ def test_a_fork_that_was_made_meanwhile_has_what_its_parent_has(store: Store) ->
 
 
 def test_dropped_bytes_are_in_no_file_afterwards(files: Store, tmp_path: Path) -> None:
-    """N-45, N-66: sealed, joined, streamed, summarised, scrubbed or large: after compaction it is nowhere."""
+    """N-45, N-66: after compaction dropped bytes are in no file, whatever held them."""
     root = tmp_path / "store"
     session = files.session("s")
     secrets: list[str] = []
@@ -200,7 +200,7 @@ def test_dropped_bytes_are_in_no_file_afterwards(files: Store, tmp_path: Path) -
             stream.write(secret()["content"])
         session.add_message(secret(word=f"word{number}"))
         if number == 3:
-            # Of these the rest stands in the redaction, behind the bound.
+            # The rest of these is in the redaction, after the bound.
             session.scrub("word0", "word1", "word2")
         if number % 2:
             session.compact()
@@ -223,7 +223,7 @@ def test_dropped_bytes_are_in_no_file_afterwards(files: Store, tmp_path: Path) -
 def test_dropped_bytes_are_not_in_the_checkpoint(
     files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-40, N-45: a checkpoint made before is gone, the new one has none of it, and counts for the state."""
+    """N-40, N-45: an earlier checkpoint is removed; the new one has no dropped bytes."""
     monkeypatch.setattr("hansard.backend.local.compact.CHECKPOINT", 1)
     session = files.session("s")
     talk(session, 0, 9)
@@ -245,7 +245,7 @@ def test_dropped_bytes_are_not_in_the_checkpoint(
 def test_a_checkpoint_made_before_a_bound_is_none(
     files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-40: a state that was saved before history was dropped is folded anew, whoever dropped it."""
+    """N-40: a state that was saved before a drop is folded again."""
     monkeypatch.setattr("hansard.backend.local.compact.CHECKPOINT", 1)
     session = files.session("s")
     stream = session.stream()
@@ -261,7 +261,7 @@ def test_a_checkpoint_made_before_a_bound_is_none(
 def test_a_scrub_in_a_segment_of_its_own_leaves_nothing_either(
     files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-66: a redaction that holds the rest of a message is emptied where it is, in whatever segment."""
+    """N-66: a redaction that holds the rest of a dropped message is emptied, in any segment."""
     monkeypatch.setattr("hansard.backend.local.compact.LARGEST", 1)
     session = files.session("s")
     for number in range(2):
@@ -282,7 +282,7 @@ def test_a_scrub_in_a_segment_of_its_own_leaves_nothing_either(
 
 
 def test_scrubbed_metadata_stay_scrubbed_when_history_is_dropped(store: Store) -> None:
-    """N-42, N-66: what stands in the place of metadata and usage is no history, and stays."""
+    """N-42, N-66: scrubbed metadata and usage are not history, and keep their replacement."""
     session = store.create("s", metadata={"note": "is swordfish", "n": 1})
     session.record_usage(model="m", input_tokens=1, note="swordfish")
     count(session, 9)
@@ -295,7 +295,7 @@ def test_scrubbed_metadata_stay_scrubbed_when_history_is_dropped(store: Store) -
 
 
 def test_an_index_lists_no_dropped_seqs(files: Store, tmp_path: Path) -> None:
-    """F-119: one digest in the index says what was taken out, however many events that are."""
+    """F-119: one digest in the segment index covers all dropped events."""
     session = files.session("s")
     for n in range(3000):
         session.add_message({"n": n})

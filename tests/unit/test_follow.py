@@ -28,7 +28,7 @@ def taken(follower: Follower) -> list[tuple[str, int]]:
 
 
 def test_what_is_there_comes_first_and_then_what_is_new(store: hansard.Store) -> None:
-    """A follower hands out all events of all sessions, and later only those that came since."""
+    """A follower yields all stored events, and then new ones."""
     say(store, "a", 1, 2)
     say(store, "b", 3)
     follower = store.follow()
@@ -43,7 +43,7 @@ def test_what_is_there_comes_first_and_then_what_is_new(store: hansard.Store) ->
 
 
 def test_sessions_can_be_chosen(store: hansard.Store) -> None:
-    """`prefix`, `session` and `from_now` leave out what was not asked for."""
+    """`prefix`, `session` and `from_now` select events."""
     say(store, "x/a", 1)
     say(store, "x/b", 2)
     say(store, "y/a", 3)
@@ -57,7 +57,7 @@ def test_sessions_can_be_chosen(store: hansard.Store) -> None:
 
 
 def test_a_fork_gives_its_own_events_only(store: hansard.Store) -> None:
-    """What a fork inherits has come with its parent, and does not come twice."""
+    """Events that a fork inherits come once, with the parent."""
     say(store, "a", 1, 2)
     child = store.session("a").fork("b")
     child.add_message({"n": 3})
@@ -65,7 +65,7 @@ def test_a_fork_gives_its_own_events_only(store: hansard.Store) -> None:
 
 
 def test_redacted_content_does_not_come(store: hansard.Store) -> None:
-    """A message that was redacted before it was read comes without its content."""
+    """An event that was redacted before it was read has no content."""
     say(store, "a", 1, 2)
     store.session("a").redact(1)
     assert taken(store.follow()) == [("a", 2)]
@@ -76,7 +76,7 @@ def test_redacted_content_does_not_come(store: hansard.Store) -> None:
 
 
 def test_deleted_and_restored_sessions_neither_lose_nor_repeat(store: hansard.Store) -> None:
-    """A deleted session is passed over; restored, it goes on from where it was; made anew, from its start."""
+    """A deleted session is skipped; restored, it continues; recreated, it starts from the beginning."""
     say(store, "a", 1, 2)
     follower = store.follow()
     assert len(taken(follower)) == 2
@@ -93,7 +93,7 @@ def test_deleted_and_restored_sessions_neither_lose_nor_repeat(store: hansard.St
 
 
 def test_a_cursor_goes_on_behind_what_was_done(store: hansard.Store) -> None:
-    """A consumer that restarts gets nothing twice that it was done with, and nothing is left out."""
+    """A restarted consumer gets no processed event again, and misses none."""
     say(store, "a", 1, 2, 3)
     say(store, "b", 4)
     with store.follow(cursor="mailer") as follower:
@@ -111,7 +111,7 @@ def test_a_cursor_goes_on_behind_what_was_done(store: hansard.Store) -> None:
 
 
 def test_what_a_failed_consumer_had_in_its_hands_comes_again(store: hansard.Store) -> None:
-    """An event is done with when the next is asked for; one whose handling raised comes again."""
+    """An event is processed when the next is requested; one whose handler raised comes again."""
     say(store, "a", 1, 2, 3)
 
     def handle() -> None:
@@ -127,7 +127,7 @@ def test_what_a_failed_consumer_had_in_its_hands_comes_again(store: hansard.Stor
 
 
 def test_commits_can_be_rarer(store: hansard.Store) -> None:
-    """`commit_every` saves moves; a follower that is dropped repeats at most so many events."""
+    """`commit_every` saves moves; a dropped follower repeats at most that many events."""
     say(store, "a", *range(10))
     follower = store.follow(cursor="c", commit_every=4)
     for _ in range(7):  # six are done with, four of them remembered
@@ -140,7 +140,7 @@ def test_commits_can_be_rarer(store: hansard.Store) -> None:
 
 
 def test_a_damaged_session_is_reported_and_stops_no_other(tmp_path: Path) -> None:
-    """N-35: with `on_damage` the others go on; without it the error is raised."""
+    """N-35: with `on_damage` the others continue; without it the error is raised."""
     with hansard.open(tmp_path / "s", durability="os") as store:
         say(store, "a", 1)
         say(store, "b", 2)
@@ -157,7 +157,7 @@ def test_a_damaged_session_is_reported_and_stops_no_other(tmp_path: Path) -> Non
 
 
 def test_waiting_ends_when_something_comes(store: hansard.Store) -> None:
-    """A follower that waits hands out what another thread appends, and then the store can be closed."""
+    """A waiting follower yields what another thread appends, and then the store can be closed."""
     follower = store.follow()
     got: list[tuple[str, int]] = []
     seen = threading.Event()
@@ -191,7 +191,7 @@ with hansard.open(sys.argv[1], durability="os") as store:
 
 @pytest.mark.slow
 def test_four_writers_are_followed_exactly_once(tmp_path: Path) -> None:
-    """Events of four processes on shared and own sessions come once each, in order, as they are written."""
+    """Events of four processes on shared and separate sessions come once each, in order."""
     root = tmp_path / "s"
     with hansard.open(root, durability="os") as store:
         writers = [
@@ -230,7 +230,7 @@ print(calls)
 
 
 def test_waiting_is_not_busy(tmp_path: Path) -> None:
-    """An idle follower looks a few dozen times in two seconds, not as often as it can."""
+    """An idle follower polls a few dozen times in two seconds."""
     with hansard.open(tmp_path / "s", durability="os") as store:
         for number in range(50):
             say(store, f"{number}", 1)

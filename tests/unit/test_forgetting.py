@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_redacted_bytes_are_in_no_file_afterwards(store: Store, root: Path) -> None:
-    """N-45: a redacted message is in no file, whether it was compressed before, joined since, or not."""
+    """N-45: a redacted message is in no file, whether it was compressed before, joined since, or neither."""
     session = store.session("s")
     secrets = [f"{HIDDEN}-{n}" for n in range(6)]
     places = []
@@ -47,7 +47,7 @@ def test_redacted_bytes_are_in_no_file_afterwards(store: Store, root: Path) -> N
 def test_redacted_and_scrubbed_text_is_gone_from_parts_and_metadata(
     store: Store, root: Path
 ) -> None:
-    """N-66: of a redacted stream every part goes, and of scrubbed metadata the old value, index and all."""
+    """N-66: redacted stream parts and scrubbed metadata are erased, also from the index."""
     session = store.session("s")
     session.set_metadata(note=f"it is {HIDDEN}", other=1)
     stream = session.stream(role="assistant")
@@ -70,7 +70,7 @@ def test_redacted_and_scrubbed_text_is_gone_from_parts_and_metadata(
 
 
 def test_what_a_session_was_created_with_can_be_scrubbed(store: Store, root: Path) -> None:
-    """N-66: metadata of the first event go too: from its record, and from what later segments say of it."""
+    """N-66: metadata of the first event are erased from its record, and from later segment headers."""
     session = store.create("s", metadata={"note": HIDDEN})
     talk(session, 0, 3)
     session.compact()
@@ -82,7 +82,7 @@ def test_what_a_session_was_created_with_can_be_scrubbed(store: Store, root: Pat
 
 
 def test_what_was_scrubbed_and_redacted_afterwards_is_gone(store: Store, root: Path) -> None:
-    """N-45, N-66: what a scrub has left of a message goes when that is redacted, wherever it lies by then."""
+    """N-45, N-66: what a scrub left of a message is erased after a redaction, in any segment."""
     session = store.session("s")
     session.add_message({"role": "user", "content": f"alpha {HIDDEN} omega"})
     talk(session, 0, 20)
@@ -103,7 +103,7 @@ def test_what_was_scrubbed_and_redacted_afterwards_is_gone(store: Store, root: P
 def test_a_bare_seq_in_the_middle_of_a_stream_shows_what_it_began_with(
     store: Store, root: Path
 ) -> None:
-    """F-101: of parts that are superseded the text goes; role and whatever the message began with stay."""
+    """F-101: compaction removes the text of finished parts, and keeps what the message began with."""
     session = store.session("s")
     stream = session.stream(role="assistant", name="Ada", big=2**63)
     for word in ("one ", "two ", "three "):

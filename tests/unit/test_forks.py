@@ -38,7 +38,7 @@ VIEWS: tuple[Any, Any] = ("model", "history")
 
 
 def test_a_fork_is_one_event_and_has_all_that_its_parent_had(session: Session) -> None:
-    """N-50: a child is one event; each view of it, at each place, is what its parent's was there."""
+    """N-50: a child is one event; each view of it, at each seq, equals its parent's there."""
     converse(session)
     for seq in range(session.seq + 1):
         child = session.fork(f"c{seq}", at=seq)
@@ -60,7 +60,7 @@ def test_a_fork_is_one_event_and_has_all_that_its_parent_had(session: Session) -
 
 @pytest.mark.parametrize("at", [13, -1, "nowhere", datetime(2026, 1, 1), 1.5, True])  # noqa: DTZ001
 def test_a_place_that_is_none_makes_no_child(session: Session, store: Store, at: Any) -> None:
-    """N-89: a fork at a place that the session does not have is an error, and no child is there."""
+    """N-89: a fork at an invalid point raises, and no child is created."""
     converse(session)
     assert session.seq == 12
     with pytest.raises((hansard.InvalidEvent, ValueError)):
@@ -98,8 +98,8 @@ def break_self(root: Path) -> str:
 
 def break_missing(root: Path) -> str:
     """A parent that is not there."""
-    write_fork(root, "a", "nobody", 3)
-    return "'nobody' at seq 3, which is missing"
+    write_fork(root, "a", "missing", 3)
+    return "'missing' at seq 3, which is missing"
 
 
 def break_short(root: Path) -> str:
@@ -123,7 +123,7 @@ def break_anew(root: Path) -> str:
     "broken", [break_circle, break_self, break_missing, break_short, break_anew]
 )
 def test_a_broken_lineage_is_damage(broken: Callable[[Path], str], tmp_path: Path) -> None:
-    """N-52, N-31, N-35: a circle, or a parent that is gone, too short or another, is said, and flagged."""
+    """N-52, N-31, N-35: a circle, or a missing, too short or different parent, is reported as damage."""
     root = tmp_path / "s"
     with hansard.open(root, durability="os") as store:
         store.session("good").add_message({"n": 1})
@@ -149,7 +149,7 @@ def test_a_broken_lineage_is_damage(broken: Callable[[Path], str], tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_chain_of_1_500_forks_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-52: the 1,500th fork of a fork reads as any other, with a bounded number of files open."""
+    """N-52: the 1,500th fork of a fork reads as any other, with a bounded number of open files."""
     monkeypatch.setattr(disk, "sync", os.fstat)  # 1,500 new files: no power cut comes into it
     with hansard.open(tmp_path / "s", durability="os") as store:
         session = store.session("s0")

@@ -20,7 +20,7 @@ def test_a_number_is_not_a_truth(session: Session) -> None:
 
 
 def test_hostile_keys_stay_data(session: Session) -> None:
-    """N-15: keys that mean something to Python or to us are plain data, and set nothing."""
+    """N-15: keys with a meaning in Python or in hansard are plain data."""
     hostile: dict[str, Any] = {
         "__class__": "x",
         "__dict__": {"id": "other"},
@@ -72,7 +72,7 @@ WAYS: dict[str, Callable[[Session], object]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_title_is_one_thing(way: str, store: Store) -> None:
-    """N-53: given by any call, a title is what session, state, listing and export say; search is to come."""
+    """N-53: session, state, listing and export have the same title, whichever call set it."""
     session = store.session("a")
     session.add_message({"n": 1})
     WAYS[way](session)
@@ -81,7 +81,7 @@ def test_a_title_is_one_thing(way: str, store: Store) -> None:
 
 
 def test_a_person_s_title_stays(store: Store) -> None:
-    """N-54: a program's title gives way to a person's, and never the other way round."""
+    """N-54: a person's title overwrites a program's, and never the reverse."""
     session = store.session("a")
     session.set_title("guess", automatic=True)
     session.set_title("better guess", automatic=True)
@@ -111,7 +111,7 @@ def test_a_person_s_title_stays(store: Store) -> None:
 def test_a_person_who_is_faster_by_a_moment_wins(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-54: a manual title that comes between a program's look and its append stays."""
+    """N-54: a person's title that is set between a program's read and its append stays."""
     session, person = store.session("s"), store.session("s")
     session.add_message({"role": "user", "content": "what is 6 × 7?"})
     look = Session._known

@@ -46,7 +46,7 @@ def test_nothing_outside_can_be_named(what: str, store: Store) -> None:
 
 
 def test_what_looks_at_all_sessions_sees_the_scope_only(store: Store) -> None:
-    """N-69: listing, verify, trash, children and follow show the scope's sessions and no others."""
+    """N-69: listing, verify, trash, children and follow show only the scope's sessions."""
     scoped = store.scoped("a/")
     assert [info.id for info in scoped.sessions().items] == ["a/0", "a/1"]
     assert scoped.sessions(prefix="b/").items == []
@@ -64,7 +64,7 @@ def test_what_looks_at_all_sessions_sees_the_scope_only(store: Store) -> None:
 
 
 def test_the_sessions_are_the_same(store: Store) -> None:
-    """Ids mean the same in a scope and outside; what is appended in one shows in the other."""
+    """Ids mean the same in a scope and outside; appends in one are visible in the other."""
     scoped = store.scoped("a/")
     scoped.session("a/0").add_message({"n": 1})
     assert store.session("a/0").messages()[-1] == {"n": 1}
@@ -78,7 +78,7 @@ def test_the_sessions_are_the_same(store: Store) -> None:
 
 
 def test_a_fork_from_outside_is_read_whole(store: Store) -> None:
-    """A session that an outsider forked into the scope shows what it inherits, and leads nowhere else."""
+    """A fork inside the scope shows what it inherits from outside, and nothing more."""
     store.session("b/0").fork("a/given").add_message({"n": 1})
     given = store.scoped("a/").session("a/given")
     assert given.messages() == [{"secret of": "b"}, {"n": 1}]
@@ -86,7 +86,7 @@ def test_a_fork_from_outside_is_read_whole(store: Store) -> None:
 
 
 def test_closing_a_scope_closes_only_it(store: Store) -> None:
-    """After `close` the scope says so, and the whole store goes on."""
+    """After `close` a scoped store raises `Closed`, and the unscoped one works."""
     with store.scoped("a/") as scoped:
         session: Session = scoped.session("a/0")
     with pytest.raises(hansard.Closed):
@@ -98,7 +98,7 @@ def test_closing_a_scope_closes_only_it(store: Store) -> None:
 
 
 def test_cursors_of_two_scopes_are_two(store: Store) -> None:
-    """N-68: consumers of two tenants that chose one name have two cursors."""
+    """N-68: consumers of two tenants with one cursor name have two cursors."""
     for tenant in ("a", "b"):
         with store.scoped(f"{tenant}/").follow(cursor="mailer") as follower:
             items = []

@@ -63,7 +63,7 @@ def test_secrets_are_gone_everywhere_at_all_times(store: Store) -> None:
 
 
 def test_texts_can_be_named(store: Store) -> None:
-    """What no pattern knows is taken out by name, wherever it stands, and nothing happens without it."""
+    """Given texts are removed wherever they are; without them nothing happens."""
     session = store.session("a")
     session.add_message({"role": "user", "content": "my dog is called Rex, good Rex"})
     session.set_metadata(pet={"Rex": "Rex"})
@@ -98,7 +98,7 @@ def _escaped(value: object) -> str:
 def test_texts_in_json_inside_a_string_are_removed(
     store: Store, encode: Callable[[object], str], depth: int
 ) -> None:
-    """N-66: a text is found however its JSON was encoded, in a string in a string, and that stays JSON."""
+    """N-66: a text is found however JSON in a string encodes it, and the result stays JSON."""
     arguments: object = {"before": 1, "q": [f"a {ODD} b"], "after": "x\ny"}
     for _ in range(depth):
         arguments = encode({"deep": arguments})
@@ -118,7 +118,7 @@ def test_texts_in_json_inside_a_string_are_removed(
 
 
 def test_numbers_that_hold_a_text_are_replaced(store: Store) -> None:
-    """N-66: a card's number is removed as a number, in metadata, in a message and in a tool's arguments."""
+    """N-66: a card number is removed as a number, in metadata, in a message and in a tool's arguments."""
     card = 4111_1111_1111_1111
     session = store.session("a")
     session.add_message({"role": "user", "card": card, "amount": 41.5, "n": [1, True]})
@@ -134,7 +134,7 @@ def test_numbers_that_hold_a_text_are_replaced(store: Store) -> None:
 
 
 def test_a_text_that_is_also_syntax_leaves_json(store: Store) -> None:
-    """N-66: what JSON needs to be read is not cut in two: the arguments of a tool stay JSON."""
+    """N-66: removing a text that is also JSON syntax leaves the arguments of a tool valid JSON."""
     session = store.session("a")
     for text in ("name", "00e9", '"', "{", "true", "u00e9"):
         arguments = json.dumps({"a": "x\name", "é": True, "c": 'C:\\name, a "quote", u00e9, {'})
@@ -150,7 +150,7 @@ def _strings(text: str) -> list[str]:
 
 
 def test_a_fork_keeps_its_parent_whatever_is_taken_out(store: Store) -> None:
-    """N-48, N-66: a text that is also in the parent's name, and in every time, breaks no lineage, ever."""
+    """N-48, N-66: scrubbing a text that is also in the parent's id and in every time keeps the lineage."""
     parent = store.session("rex/2")
     parent.add_message({"role": "user", "content": "rex, 2"})
     child = parent.fork("child")
@@ -166,7 +166,7 @@ def test_a_fork_keeps_its_parent_whatever_is_taken_out(store: Store) -> None:
 
 
 def test_what_an_earlier_scrub_took_out_of_a_fork_s_origin_stands(store: Store) -> None:
-    """N-48: a log that says that something else stands there keeps its parent all the same."""
+    """N-48: a redaction of a fork's first event does not remove its parent."""
     store.session("parent").add_message({"content": "first"})
     child = store.session("parent").fork("child")
     fork = next(event for event in child.events() if event.kind == "session.forked")
@@ -178,7 +178,7 @@ def test_what_an_earlier_scrub_took_out_of_a_fork_s_origin_stands(store: Store) 
 
 
 def test_the_words_of_the_format_stay(store: Store) -> None:
-    """N-66: names of members and of streams are not what was said; what was said in them is gone."""
+    """N-66: names of members and streams stay; content in them is removed."""
     session = store.session("a")
     with session.stream() as answer:
         answer.write("the message")
@@ -207,7 +207,7 @@ def test_the_words_of_the_format_stay(store: Store) -> None:
 
 
 def test_texts_are_not_found_in_what_replaced_others(store: Store) -> None:
-    """A text that is a part of the mark spoils no mark, whether this scrub or an earlier one left it."""
+    """A text that is a part of the mark does not change a mark, of this scrub or an earlier one."""
     session = store.session("a")
     session.add_message({"role": "user", "content": "my name is Anna, act now"})
     assert session.scrub("Anna", "act", "red").places == (1, 1, 0)
@@ -216,7 +216,7 @@ def test_texts_are_not_found_in_what_replaced_others(store: Store) -> None:
 
 
 def test_a_key_across_two_parts_is_found(store: Store) -> None:
-    """A secret that a stream broke in two is taken out of its parts, finished or not."""
+    """A secret across two parts of a stream is removed, finished or not."""
     session = store.session("a")
     stream = session.stream()
     stream.write("the key: " + KEY[:12])
@@ -228,7 +228,7 @@ def test_a_key_across_two_parts_is_found(store: Store) -> None:
 
 
 def test_the_whole_message_outlives_its_parts(store: Store) -> None:
-    """Parts with a secret that the whole message has not are taken out; the message stays."""
+    """If only the parts contain a secret, they are removed and the message stays."""
     session = store.session("a")
     with session.stream() as answer:
         answer.write(f"key {KEY}")
@@ -239,7 +239,7 @@ def test_the_whole_message_outlives_its_parts(store: Store) -> None:
 
 
 def test_what_is_redacted_while_it_is_streamed_stays_away(store: Store) -> None:
-    """A message redacted by one of its parts does not come back when its stream is finished."""
+    """A message that was redacted by one of its parts stays hidden when its stream is finished."""
     session = store.session("a")
     stream = session.stream()
     stream.write("some")

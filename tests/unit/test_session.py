@@ -32,7 +32,7 @@ def test_a_message_becomes_an_event(session: Session) -> None:
 
 
 def test_messages_are_added_all_or_none(session: Session) -> None:
-    """`add_messages` takes any iterable; one bad message, and none of them is appended (N-89)."""
+    """`add_messages` takes any iterable; after one invalid message none is appended (N-89)."""
     events = session.add_messages({"n": number} for number in range(3))
     assert [event.seq for event in events] == [1, 2, 3]
     assert session.add_messages([]) == []
@@ -42,7 +42,7 @@ def test_messages_are_added_all_or_none(session: Session) -> None:
 
 
 def test_messages_and_own_events_are_appended_together(session: Session) -> None:
-    """`append_all` takes kinds and data in order, all or none (N-89), with a key (N-56) and a seq."""
+    """`append_all` appends kinds and data in order, all or none (N-89), with a key (N-56) and a seq."""
     both: list[tuple[str, dict[str, Any]]] = [
         ("x.step", {"n": 1}),
         ("message.added", {"message": {"n": 1}}),
@@ -103,7 +103,7 @@ BAD: list[tuple[str, Callable[[Session], object], str]] = [
 def test_a_bad_argument_appends_nothing(
     call: Callable[[Session], object], says: str, store: Store
 ) -> None:
-    """What cannot be stored is an `InvalidEvent` that names it; the session is not even made."""
+    """What cannot be stored raises an `InvalidEvent` that names it, and no session is created."""
     with pytest.raises(hansard.InvalidEvent, match=says):
         call(store.session("new"))
     assert not store.exists("new")
@@ -115,7 +115,7 @@ def test_a_bad_argument_appends_nothing(
 
 
 def test_mutable_arguments_and_results_are_not_shared(session: Session) -> None:
-    """N-63: changing what was passed in, or what came out, changes nothing that is stored."""
+    """N-63: changing an argument or a result changes nothing that is stored."""
     message: dict[str, Any] = {"content": {"list": [1]}}
     session.add_message(message)
     session.set_metadata(deep={"list": [1]})
@@ -181,7 +181,7 @@ def conversation(session: Session) -> list[tuple[int, dict[str, Any]]]:
     ],
 )
 def test_a_bad_range_is_refused(options: dict[str, Any], says: str, session: Session) -> None:
-    """A range that makes no sense is a ValueError that names the option, with events and without."""
+    """An invalid range raises a ValueError that names the option, with and without events."""
     for _ in range(2):
         for call in (session.messages, session.messages_json):
             with pytest.raises(ValueError, match=says):
@@ -193,7 +193,7 @@ def test_a_bad_range_is_refused(options: dict[str, Any], says: str, session: Ses
 
 
 def test_events_come_in_order_and_from_a_place(session: Session) -> None:
-    """`events(after=)` yields every event behind a seq, of every kind."""
+    """`events(after=)` yields every event after a seq, of every kind."""
     conversation(session)
     events = list(session.events())
     assert [event.seq for event in events] == list(range(1, session.seq + 1))
@@ -204,7 +204,7 @@ def test_events_come_in_order_and_from_a_place(session: Session) -> None:
 
 
 def test_events_can_be_followed(store: Store) -> None:
-    """`events(follow=True)` yields what is there, and then what others append, once each."""
+    """`events(follow=True)` yields stored events, and then those that others append, once each."""
     session = store.session("s")
     following = session.events(follow=True)
 
@@ -228,7 +228,7 @@ def test_events_can_be_followed(store: Store) -> None:
 
 
 def test_a_slow_follower_ends_with_its_store(store: Store) -> None:
-    """Who follows a session whose store is closed gets `Closed`, and waits no longer."""
+    """Following a session whose store is closed raises `Closed`."""
     following = store.session("s").events(follow=True)
     caught: list[BaseException] = []
 

@@ -15,7 +15,7 @@ from tests.unit.disk_probe import log_of, tree
 
 
 def test_open_makes_a_store_and_opens_it_again(tmp_path: Path) -> None:
-    """`open` makes the directory, with what is missing above it, and finds it the next time."""
+    """`open` creates the directory and its parents, and opens it the next time."""
     path = tmp_path / "deep" / "below" / "data"
     with hansard.open(path) as store:
         store.session("a").add_message({"n": 1})
@@ -28,7 +28,7 @@ def test_open_makes_a_store_and_opens_it_again(tmp_path: Path) -> None:
 
 
 def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
-    """An empty directory is made into a store; one with other files in it is refused as it is."""
+    """An empty directory becomes a store; one with other files is refused unchanged."""
     hansard.open(tmp_path).close()
     assert (tmp_path / "hansard.json").is_file()
     other = tmp_path / "other"
@@ -45,7 +45,7 @@ def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
 def test_open_without_leave_to_create_creates_nothing(
     what: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """N-62: `create=False` and `read_only=True` raise `StoreNotFound` where no store is."""
+    """N-62: `create=False` and `read_only=True` raise `StoreNotFound` without a store."""
     path = tmp_path / "data"
     if what != "missing":
         path.mkdir()
@@ -58,7 +58,7 @@ def test_open_without_leave_to_create_creates_nothing(
 
 
 def test_a_file_is_no_store(tmp_path: Path) -> None:
-    """A file where the directory should be is refused and left alone."""
+    """A file instead of a directory is refused unchanged."""
     path = tmp_path / "data"
     path.write_text("mine")
     with pytest.raises(hansard.UnsafePath):
@@ -86,7 +86,7 @@ def test_a_bad_option_is_named_and_makes_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A wrong argument of `open` is an error that names it, and nothing appears."""
+    """An invalid argument of `open` raises an error that names it, and nothing is created."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=says):
         call()
@@ -94,7 +94,7 @@ def test_a_bad_option_is_named_and_makes_nothing(
 
 
 def test_memory_stores_are_apart() -> None:
-    """N-9: each `memory:` is a store of its own."""
+    """N-9: each `memory:` is a separate store."""
     one, two = hansard.open("memory:"), hansard.open("memory:")
     one.session("a").add_message({"n": 1})
     assert not two.exists("a")
@@ -102,7 +102,7 @@ def test_memory_stores_are_apart() -> None:
 
 
 def test_a_closed_store_says_so(store: Store) -> None:
-    """After `close`, handles and store raise `Closed`; nothing looks empty (N-31)."""
+    """Every call on a closed store raises `Closed`; nothing looks empty (N-31)."""
     session = store.session("a")
     session.add_message({"n": 1})
     store.close()
@@ -131,7 +131,7 @@ def test_a_closed_store_says_so(store: Store) -> None:
 
 
 def test_what_a_store_and_a_session_look_like(store: Store) -> None:
-    """Store and session show where they are."""
+    """The repr of store and session shows where they are."""
     assert "hansard.Store" in repr(store)
     assert "'a/b'" in repr(store.session("a/b"))
 
@@ -140,7 +140,7 @@ def test_what_a_store_and_a_session_look_like(store: Store) -> None:
 
 
 def test_create_makes_a_session_once(store: Store) -> None:
-    """`create` writes the first event with its metadata, and raises `SessionExists` after that."""
+    """`create` writes the first event with its metadata; a second call raises `SessionExists`."""
     session = store.create("a", metadata={"title": "Refund", "tags": ["x"]})
     assert session.metadata == {"title": "Refund", "tags": ["x"]}
     assert [event.kind for event in session.events()] == ["session.created"]
@@ -158,7 +158,7 @@ def test_create_makes_a_session_once(store: Store) -> None:
     "metadata", [[], [1], "text", 7, {"k": {1, 2}}, {1: 2}, {"k": float("nan")}, {"k": "\ud800"}]
 )
 def test_bad_metadata_make_no_session(metadata: Any, store: Store) -> None:
-    """N-89: `create` with metadata that cannot be stored raises `InvalidEvent`, and no session is."""
+    """N-89: `create` with invalid metadata raises `InvalidEvent`, and no session is created."""
     with pytest.raises(hansard.InvalidEvent, match="metadata"):
         store.create("a", metadata=metadata)
     assert not store.exists("a")
@@ -170,7 +170,7 @@ def test_bad_metadata_make_no_session(metadata: Any, store: Store) -> None:
 
 
 def test_a_listing_says_what_is_there(store: Store) -> None:
-    """A line of the listing has id, seq, times, size, metadata and title."""
+    """A listed session has id, seq, times, size, metadata and title."""
     session = store.create("a", metadata={"title": "Refund"})
     event = session.add_message({"n": 1})
     (info,) = store.sessions().items
@@ -184,7 +184,7 @@ def test_a_listing_says_what_is_there(store: Store) -> None:
 
 
 def test_a_listing_has_pages(store: Store) -> None:
-    """Pages follow one another by cursor, in the order of ids, and no session is on two or on none."""
+    """Pages follow one another by cursor, in the order of ids, and each session is on one page."""
     ids = [f"{group}/{number}" for group in "ab" for number in range(7)]
     for session_id in reversed(ids):
         store.session(session_id).add_message({"id": session_id})
@@ -214,7 +214,7 @@ def test_a_listing_has_pages(store: Store) -> None:
 
 
 def test_one_bad_session_hides_no_other_from_verify(tmp_path: Path) -> None:
-    """N-35: `verify` reports a session that cannot be opened, and all others."""
+    """N-35: `verify` reports an unreadable session, and all others."""
     with hansard.open(tmp_path / "s", durability="os") as store:
         for name in ("damaged", "good", "linked", "newer"):
             store.session(name).add_message({"n": 1})
@@ -235,7 +235,7 @@ def test_one_bad_session_hides_no_other_from_verify(tmp_path: Path) -> None:
 
 
 def test_health_says_where_and_how(store: Store, tmp_path: Path) -> None:
-    """`health` says where the store is, its durability, and that it can be written."""
+    """`health` returns path, durability and whether the store can be written."""
     health = store.health()
     assert health.writable
     assert health.durability in {"none", "os", "sync"}

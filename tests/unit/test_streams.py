@@ -11,7 +11,7 @@ from tests.crashlab import faults
 
 
 def test_a_finished_message_is_one_message(session: Session) -> None:
-    """A streamed message reads as if it had been added whole; its parts are events and no messages."""
+    """A streamed message reads like an added one; its parts are events and not messages."""
     with session.stream(role="assistant", name="n") as stream:
         stream.write("par")
         stream.write("")
@@ -31,7 +31,7 @@ def test_a_finished_message_is_one_message(session: Session) -> None:
 
 
 def test_a_better_message_can_stand_for_the_parts(session: Session) -> None:
-    """`finish(message)` adds what the framework says the message is, tool calls and all."""
+    """`finish(message)` adds the given message, with its tool calls."""
     stream = session.stream()
     stream.write("let me see")
     message = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]}
@@ -40,7 +40,7 @@ def test_a_better_message_can_stand_for_the_parts(session: Session) -> None:
 
 
 def test_what_is_over_is_over(session: Session) -> None:
-    """A finished or discarded stream takes no more; what is not text is refused, and nothing is added."""
+    """A finished or discarded stream takes no more text; other types are refused."""
     done, gone = session.stream(), session.stream()
     done.write("a")
     done.finish()
@@ -69,7 +69,7 @@ def syncing(tmp_path: Path) -> Iterator[Session]:
 
 
 def test_parts_are_not_synced_and_the_message_is(syncing: Session) -> None:
-    """N-37: a hundred parts cost no sync and one write each; the message they become is synced once."""
+    """N-37: a hundred parts cost one write each and no sync; the message is synced once."""
     stream = syncing.stream()
     with faults.record() as seen:
         for number in range(100):
@@ -101,12 +101,12 @@ def test_what_parts_begin_is_durable_with_their_message(tmp_path: Path) -> None:
             stream.finish()
         after = [call.operation for call in seen.calls]
         assert after.count("sync") == 1
-        # The session's own directory, and the one that it stands in.
+        # The session's directory, and its parent.
         assert after.count("sync_directory") == 2, (before, after)
 
 
 def test_an_error_in_write_says_so_and_keeps_the_rest(syncing: Session) -> None:
-    """N-29: a part that could not be written is an error; what was written before it is there."""
+    """N-29: a part that cannot be written raises; earlier parts stay."""
     stream = syncing.stream()
     stream.write("a")
     with faults.short("half"), pytest.raises(hansard.HansardError):
@@ -118,7 +118,7 @@ def test_an_error_in_write_says_so_and_keeps_the_rest(syncing: Session) -> None:
 
 
 def test_a_message_begun_before_a_revert_is_shown_whole(session: Session) -> None:
-    """N-59: a view of what follows a revert includes the beginning of a message that goes on after it."""
+    """N-59: a view after a revert includes the beginning of a message that continues after it."""
     stream = session.stream()
     stream.write("one ")
     session.add_message({"role": "user", "content": "dropped"})

@@ -1,4 +1,4 @@
-"""Compaction by itself: off the way of those who append, and nobody's error."""
+"""Background compaction: it delays no append and raises no error."""
 
 import errno
 import fcntl
@@ -52,7 +52,7 @@ def settle(store: hansard.Store) -> None:
 
 
 def test_a_session_that_has_grown_is_compacted(tmp_path: Path) -> None:
-    """Appends alone make sealed segments, and what is read is what was said."""
+    """Appends cause sealed segments, and the messages do not change."""
     said = [{"role": "user", "content": "x" * 500, "n": number} for number in range(400)]
     with hansard.open(tmp_path / "s", durability="os") as store:
         session = store.session("a")
@@ -67,7 +67,7 @@ def test_a_session_that_has_grown_is_compacted(tmp_path: Path) -> None:
 
 
 def test_it_can_be_turned_off(tmp_path: Path) -> None:
-    """With `auto_compact=False`, and in a read-only store, nobody compacts and no thread begins."""
+    """With `auto_compact=False` no session is compacted and no thread starts."""
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         for number in range(200):
             store.session("a").add_message({"content": "x" * 500, "n": number})
@@ -76,7 +76,7 @@ def test_it_can_be_turned_off(tmp_path: Path) -> None:
 
 
 def test_closing_ends_it(tmp_path: Path) -> None:
-    """`close` returns when the thread has ended, whatever it was doing, and leaves a good store."""
+    """`close` returns after the thread has ended, and leaves a valid store."""
     for turn in range(10):
         with hansard.open(tmp_path / "s", durability="os") as store:
             store.session("a").add_messages(
@@ -90,7 +90,7 @@ def test_closing_ends_it(tmp_path: Path) -> None:
 
 
 def test_a_store_that_nobody_holds_is_let_go(tmp_path: Path) -> None:
-    """The thread keeps no store alive: one that was dropped without `close` is gone."""
+    """The thread does not keep a store alive that was dropped without `close`."""
     store = hansard.open(tmp_path / "s", durability="os")
     session = store.session("a")
     for number in range(100):
@@ -103,7 +103,7 @@ def test_a_store_that_nobody_holds_is_let_go(tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_is_nobody_s_error(tmp_path: Path) -> None:
-    """N-29: a compaction that the disk refuses costs no append, and is done when the disk takes it again."""
+    """N-29: a compaction that the disk refuses does not fail an append, and succeeds later."""
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         session = store.session("a")
         for number in range(100):
@@ -137,7 +137,7 @@ if child:
 
 
 def test_a_forked_child_has_its_own(tmp_path: Path) -> None:
-    """N-23: after a fork both go on appending and compacting, and nothing is lost or doubled."""
+    """N-23: after a fork both processes append and compact, and nothing is lost or repeated."""
     subprocess.run(
         [sys.executable, "-c", FORKING, str(tmp_path / "s")], check=True, timeout=60, env=os.environ
     )
@@ -147,7 +147,7 @@ def test_a_forked_child_has_its_own(tmp_path: Path) -> None:
 
 
 def test_compact_waits_for_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-24: `compact()` during the library's own compaction waits for it instead of failing."""
+    """N-24: `compact()` waits for a background compaction of the session."""
     begun, wanted = threading.Event(), threading.Event()
     real = Lock._wait
     check = BackgroundCompactor._check
@@ -177,7 +177,7 @@ def test_compact_waits_for_the_background(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_background_waits_for_nobody(tmp_path: Path) -> None:
-    """N-24: the thread leaves a session to another compactor, so that closing does not wait for one."""
+    """N-24: the thread does not wait for another compactor of a session, so `close` does not either."""
     with hansard.open(tmp_path / "s", durability="os", lock_timeout=600) as store:
         session = store.session("a")
         session.add_message({"n": 0})
@@ -195,7 +195,7 @@ def test_the_background_waits_for_nobody(tmp_path: Path) -> None:
 def test_a_failure_in_one_session_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """N-35: whatever is raised for one session is logged once, and the thread goes on to the others."""
+    """N-35: a failure in one session is logged once, and the thread continues with the others."""
     real = compaction.compact_session
 
     def compact(backend: Backend, session_id: str, **options: Any) -> CompactReport:

@@ -28,7 +28,7 @@ def _say(store: Store, name: str, count: int) -> None:
 
 
 def test_places_are_those_that_forks_and_their_forks_lead_to(store: Store) -> None:
-    """N-50: a fork's place, its forks' places, and where they go back to, count for who holds the events."""
+    """N-50: fork points and reverts of all descendants pin seqs of the session with the events."""
     _say(store, "root", 20)
     child = store.session("root").fork("child", at=10)
     _say(store, "child", 5)
@@ -45,7 +45,7 @@ def test_places_are_those_that_forks_and_their_forks_lead_to(store: Store) -> No
 
 
 def test_places_of_sessions_in_the_trash_count(store: Store) -> None:
-    """N-50: what was deleted can be restored, and must then be what it was."""
+    """N-50: a deleted fork pins seqs too, because it can be restored."""
     _say(store, "root", 20)
     store.session("root").fork("child", at=10)
     store.delete("child")
@@ -55,7 +55,7 @@ def test_places_of_sessions_in_the_trash_count(store: Store) -> None:
 
 
 def test_a_part_goes_unless_a_place_lies_between_it_and_the_end(store: Store) -> None:
-    """N-48: a place in the middle needs the parts up to it, and no others."""
+    """N-48: a pinned seq in the middle of a stream keeps the parts up to it, and no others."""
     _say(store, "s", 9)
     store.session("s").revert(5)
     forget = compaction_filter(store._backend.log("s").reader().controls, lambda: {7})
@@ -67,7 +67,7 @@ def test_a_part_goes_unless_a_place_lies_between_it_and_the_end(store: Store) ->
 
 
 def test_nobody_looks_for_forks_until_a_stream_is_over(store: Store) -> None:
-    """N-71: to compact a session without streams no other session is opened."""
+    """N-71: compacting a session without streams opens no other session."""
     _say(store, "s", 9)
 
     def never() -> set[int]:
@@ -78,7 +78,7 @@ def test_nobody_looks_for_forks_until_a_stream_is_over(store: Store) -> None:
 
 
 def test_a_session_that_cannot_be_compacted_stops_no_other(tmp_path: Path) -> None:
-    """N-35, N-89: a damaged session is reported with its reason, and the others are compacted."""
+    """N-35, N-89: a damaged session is reported with the reason, and the others are compacted."""
     with hansard.open(tmp_path / "store") as store:
         for name in ("a", "b", "c"):
             _say(store, name, 5)
@@ -95,7 +95,7 @@ def test_a_session_that_cannot_be_compacted_stops_no_other(tmp_path: Path) -> No
 
 
 def test_a_label_that_comes_while_compaction_begins_is_not_overlooked(store: Store) -> None:
-    """N-48: what must be kept is asked for once the segment is sealed, not when compaction is called."""
+    """N-48: pinned seqs are read after the segment is sealed, not when compaction is called."""
     session = store.session("s")
     stream = session.stream(role="assistant")
     stream.write("a")
@@ -112,7 +112,7 @@ def test_a_label_that_comes_while_compaction_begins_is_not_overlooked(store: Sto
 
 
 def test_a_fork_that_is_made_while_the_store_is_compacted_is_what_it_was(store: Store) -> None:
-    """N-48, N-50: forks, and reverts of forks, that come while others are compacted count."""
+    """N-48, N-50: forks and their reverts that are made during a compaction of the store count."""
     for name in ("a", "b", "c", "d"):
         session = store.session(name)
         stream = session.stream(role="assistant")
@@ -141,7 +141,7 @@ def test_a_fork_that_is_made_while_the_store_is_compacted_is_what_it_was(store: 
 def test_a_place_that_comes_while_a_session_is_compacted_is_kept(
     store: Store, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """N-48, N-50: what is led to while the segment is being written is looked at before it gets its name."""
+    """N-48, N-50: pinned seqs are checked again before a rewritten segment gets its name."""
     monkeypatch.setattr("hansard.backend.local.compact._TELL", 1)
     session = store.session("s")
     stream = session.stream(role="assistant")
@@ -156,7 +156,7 @@ def test_a_place_that_comes_while_a_session_is_compacted_is_kept(
             made.append(session.fork("child", at=2) if how == "fork" else session.revert(2))
 
     session.compact(progress=progress)
-    progress()  # memory tells nobody how far it is
+    progress()  # memory reports no progress
     shown = store.session("child") if how == "fork" else session
     assert shown.messages() == expected
     assert session.verify().ok
@@ -165,7 +165,7 @@ def test_a_place_that_comes_while_a_session_is_compacted_is_kept(
 def test_compacting_again_reads_what_is_new(
     tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-71: what was compacted before is neither read nor written again, however much it is."""
+    """N-71: compacted segments are neither read nor written again."""
     monkeypatch.setattr(backend_compaction, "LARGEST", 200_000)
     noise = [{"content": rng.randbytes(30_000).hex()} for _ in range(50)]
     with hansard.open(tmp_path / "store", auto_compact=False) as store:
@@ -185,7 +185,7 @@ def test_compacting_again_reads_what_is_new(
 def test_whatever_fails_in_one_session_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """N-35: an error that is not hansard's own is reported for its session, and the others are compacted."""
+    """N-35: a foreign exception is reported for its session, and the others are compacted."""
     real = SealedWriter.finish
 
     def finish(sealer: SealedWriter) -> SegmentIndex:

@@ -52,7 +52,7 @@ def only(found: Diagnosis) -> Diagnostic:
 
 
 def everything(path: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Return what there is below a folder: modes, times of change, contents."""
+    """Return what is below a directory: modes, times of change, contents."""
     return {
         str(file.relative_to(path)): (
             file.lstat().st_mode,
@@ -64,7 +64,7 @@ def everything(path: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 def test_a_sound_store_is_said_to_be(path: Path) -> None:
-    """Of a store with which nothing is wrong nothing is said, but what there is."""
+    """A store without problems has no diagnostics, and the right counts."""
     found = diagnose(path)
     assert found.diagnostics == []
     assert found.ok
@@ -78,7 +78,7 @@ def test_a_sound_store_is_said_to_be(path: Path) -> None:
 
 
 def test_an_examination_leaves_no_trace(path: Path) -> None:
-    """N-62: no file comes, goes or changes, also with an index that another process has left open."""
+    """N-62: diagnosing changes no file, even with an index that another process left open."""
     before = everything(path)
     diagnose(path)
     assert everything(path) == before
@@ -98,7 +98,7 @@ def test_an_examination_leaves_no_trace(path: Path) -> None:
 
 
 def test_an_index_that_is_behind_is_counted(path: Path) -> None:
-    """N-86: what the index does not know yet is counted, and no index is no problem."""
+    """N-86: sessions that the index does not contain yet are counted; a missing index is fine."""
     with hansard.open(path) as store:
         store.session("a/1").add_message(MESSAGE)
         store.session("new").add_message(MESSAGE)
@@ -113,7 +113,7 @@ def test_an_index_that_is_behind_is_counted(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"not a database at all", bytes(8192)])
 def test_an_index_of_nonsense_is_noted(content: bytes, path: Path) -> None:
-    """An index that cannot be used is a note: the next listing makes it anew."""
+    """An unusable index is a note: the next listing rebuilds it."""
     index_of(path).write_bytes(content)
     found = diagnose(path)
     assert (only(found).code, found.ok) == ("index-unusable", True)
@@ -145,7 +145,7 @@ def test_whose_temporary_files_are_is_said(path: Path) -> None:
 
 
 def test_what_a_repair_has_kept_is_listed(path: Path) -> None:
-    """N-85: damaged files that a repair has kept are listed with their bytes, until somebody removes them."""
+    """N-85: damaged files that a repair kept are listed with their bytes, until they are removed."""
     log = path / "sessions" / "a+1" / "log.jsonl"
     data = bytearray(log.read_bytes())
     data[-30] ^= 1
@@ -160,7 +160,7 @@ def test_what_a_repair_has_kept_is_listed(path: Path) -> None:
 
 
 def test_a_held_lock_names_its_holder(path: Path) -> None:
-    """N-23: who holds a session's lock is named with its command; who was stopped is a problem."""
+    """N-23: the holder of a lock is named with its command; a stopped one is a problem."""
     program = (
         f"import sys; from hansard.log.disk import Lock; import os\n"
         f"lock = Lock(os.open({str(path / 'sessions' / 'a+1' / 'lock')!r}, os.O_RDWR), '')\n"
@@ -221,7 +221,7 @@ def plant_a_note(path: Path) -> None:
 def test_what_is_not_as_it_was_made_is_found(
     change: Callable[[Path], None], code: str, count: int, ok: bool, path: Path
 ) -> None:
-    """N-13, N-87: loose modes are problems; what hansard did not create is noted, also in a file's place."""
+    """N-13, N-87: loose modes are problems; files that hansard did not create are notes."""
     change(path)
     before = everything(path)
     found = diagnose(path)
@@ -230,7 +230,7 @@ def test_what_is_not_as_it_was_made_is_found(
 
 
 def test_a_symbolic_link_is_found_and_not_followed(path: Path) -> None:
-    """N-11: a link in the place of a session is a problem, and what it leads to is not looked at."""
+    """N-11: a link with the name of a session is a problem and is not followed."""
     plant_a_link(path)
     found = diagnose(path)
     codes = {diagnostic.code for diagnostic in found.diagnostics}
@@ -240,7 +240,7 @@ def test_a_symbolic_link_is_found_and_not_followed(path: Path) -> None:
 
 @pytest.mark.skipif(not ROOT, reason="only root can give a file away")
 def test_a_file_of_another_user_is_found(path: Path) -> None:
-    """What belongs to another user than the store is a problem; a store of somebody else is noted."""
+    """A file of another user than the store's owner is a problem; another user's store is a note."""
     os.chown(path / "sessions" / "a+2" / "log.jsonl", 65534, 65534)
     assert only(diagnose(path)).code == "other-owner"
     for file in (path, *path.rglob("*")):
@@ -250,7 +250,7 @@ def test_a_file_of_another_user_is_found(path: Path) -> None:
 
 
 def test_a_session_that_cannot_be_read_is_named(path: Path) -> None:
-    """N-35: a session whose log makes no sense is named, and the others are counted as ever."""
+    """N-35: an unreadable session is named, and the others are counted."""
     (path / "sessions" / "a+2" / "log.jsonl").write_bytes(b"nonsense\n")
     found = diagnose(path)
     assert (only(found).code, only(found).where) == ("unreadable-session", "a/2")
@@ -259,7 +259,7 @@ def test_a_session_that_cannot_be_read_is_named(path: Path) -> None:
 
 
 def test_a_failed_sync_is_found(path: Path) -> None:
-    """F-35: a session that nothing can be appended to since a sync failed is named, until it was verified."""
+    """F-35: a session that is write-blocked after a failed sync is named until it was verified."""
     with hansard.open(path) as store:
         with faults.fail(errno.EIO, only={"sync"}), pytest.raises(hansard.SyncFailed):
             store.session("a/2").add_message(MESSAGE)
@@ -270,7 +270,7 @@ def test_a_failed_sync_is_found(path: Path) -> None:
 
 
 def test_an_event_of_tomorrow_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F-16: where the last event of a session is later than the clock, the clock is doubted."""
+    """F-16: a last event in the future is a problem of the clock."""
     now = datetime.now(UTC).timestamp()
     monkeypatch.setattr("hansard.clock.time.time", lambda: now - 86400)
     found = diagnose(path)
@@ -278,7 +278,7 @@ def test_an_event_of_tomorrow_is_found(path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_little_room_is_a_problem(path: Path) -> None:
-    """N-29: a disk that is nearly full, in bytes or in files, is said to be before an append fails."""
+    """N-29: a disk that is nearly full, in bytes or in files, is a problem before an append fails."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "free_bytes", lambda _: 5_000_000)
         patch.setattr(disk, "free_names", lambda _: 10)
@@ -287,7 +287,7 @@ def test_little_room_is_a_problem(path: Path) -> None:
 
 
 def test_a_network_file_system_is_a_problem(path: Path) -> None:
-    """A store on a file system of another machine is warned about, with its kind."""
+    """A store on a network file system is a problem, with its type."""
     table = f"27 1 254:0 / / rw - ext4 /dev/vda rw\n40 27 0:40 / {path.parent} rw - nfs4 x:/ rw\n"
     with pytest.MonkeyPatch.context() as patch:
         told = disk.told_by_system
@@ -300,7 +300,7 @@ def test_a_network_file_system_is_a_problem(path: Path) -> None:
 
 
 def test_a_part_of_a_store_sees_no_files(path: Path) -> None:
-    """N-69: a scoped store is examined for its own sessions, and says nothing about others or their files."""
+    """N-69: diagnosing a scoped store covers its sessions, and no others and no files."""
     loosen(path)
     (path / "sessions" / "a+1" / "log.jsonl").write_bytes(b"nonsense\n")
     with hansard.open(path, read_only=True) as store:
@@ -309,7 +309,7 @@ def test_a_part_of_a_store_sees_no_files(path: Path) -> None:
 
 
 def test_a_store_in_memory_has_nothing_to_look_at() -> None:
-    """What lives in memory has sessions, and no files."""
+    """A store in memory has sessions, and no files."""
     with hansard.open("memory:") as store:
         store.session("a").add_message(MESSAGE)
         found = store.diagnose()
@@ -317,7 +317,7 @@ def test_a_store_in_memory_has_nothing_to_look_at() -> None:
 
 
 def test_an_examination_beside_writers_finds_nothing(path: Path) -> None:
-    """N-62: while processes make, seal and delete sessions, nothing of it is called odd."""
+    """N-62: while processes create, seal and delete sessions, nothing is unexpected."""
     program = (
         f"import hansard\nwith hansard.open({str(path)!r}, durability='os') as s:\n"
         "  print('go', flush=True)\n"
@@ -342,7 +342,7 @@ def test_an_examination_beside_writers_finds_nothing(path: Path) -> None:
 
 
 def test_a_closed_store_says_so(path: Path) -> None:
-    """A store that was closed is not said to have no sessions."""
+    """Every call on a closed store raises `Closed`; nothing looks empty."""
     store = hansard.open(path)
     store.close()
     with pytest.raises(hansard.Closed):

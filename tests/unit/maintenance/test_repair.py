@@ -1,4 +1,4 @@
-"""What a repair does for whoever asks for one: views, forks, keys, batches, and the report."""
+"""What a repair does: views, forks, keys, batches, and the report."""
 
 import zlib
 from pathlib import Path
@@ -39,17 +39,17 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_nothing_to_repair(session: Session, store: Store) -> None:
-    """N-62: on every backend, what is whole is left as it is, and what is not there is an error."""
+    """N-62: on every backend, a valid session does not change, and a missing one is an error."""
     session.add_message(message("one"))
     report = session.repair()
     assert (report.session, report.repaired, report.ok, report.kept) == ("s", False, True, [])
     assert session.seq == 1
     with pytest.raises(hansard.SessionNotFound):
-        store.session("nobody").repair()
+        store.session("missing").repair()
 
 
 def test_a_backend_may_have_nothing_to_mend(store: Store) -> None:
-    """F-110: `Log.repair` of what is whole does nothing, whatever is known of it and asked for."""
+    """F-110: `Log.repair` of a valid log does nothing, with any options."""
     store.session("s").add_message(message("one"))
     log = store._backend.log("s")
     assert log.repair(known=Known(1, "x"), missing=True).findings in ((), [])
@@ -57,7 +57,7 @@ def test_a_backend_may_have_nothing_to_mend(store: Store) -> None:
 
 
 def test_places_stay_what_they_are(path: Path) -> None:
-    """N-48, N-49, F-113: snapshots, reverts and forks refer to seqs, and lead where they led before."""
+    """N-48, N-49, F-113: snapshots, reverts and forks refer to the same seqs after a repair."""
     with hansard.open(path, durability="os") as store:
         session = store.session("s")
         for text in ("one", "two", "three"):
@@ -83,7 +83,7 @@ def test_places_stay_what_they_are(path: Path) -> None:
 
 
 def test_forks_know_what_the_session_has_forgotten(path: Path) -> None:
-    """N-50, F-112: where a log has lost its end, and when it began, its forks say it, and stay readable."""
+    """N-50, F-112: forks provide the last seq and the first time of a log that lost them."""
     with hansard.open(path, durability="os") as store:
         session = store.session("s")
         for number in range(5):
@@ -99,7 +99,7 @@ def test_forks_know_what_the_session_has_forgotten(path: Path) -> None:
 
 
 def test_a_fork_is_mended_like_any_other(path: Path) -> None:
-    """N-50, F-112: a fork whose header is damaged still begins behind its parent's events."""
+    """N-50, F-112: a fork with a damaged header still begins after its parent's events."""
     with hansard.open(path, durability="os") as store:
         store.session("s").add_messages([message("one"), message("two")])
         store.session("s").fork("child").add_message(message("three"))
@@ -113,7 +113,7 @@ def test_a_fork_is_mended_like_any_other(path: Path) -> None:
 
 
 def test_keys_outlive_a_repair(path: Path) -> None:
-    """N-56, F-113: an append that is retried after a repair is still known by its key."""
+    """N-56, F-113: an append that is retried after a repair is still found by its key."""
     with hansard.open(path, durability="os") as store:
         session = store.session("s")
         session.add_message(message("zero"))
@@ -128,7 +128,7 @@ def test_keys_outlive_a_repair(path: Path) -> None:
 
 
 def test_a_torn_tail_stays_a_torn_tail(path: Path) -> None:
-    """N-33, F-28: what nobody was told of is no event, and no lost one, also if there is damage before it."""
+    """N-33, F-28: a torn tail is neither an event nor a lost one, even with damage before it."""
     with hansard.open(path, durability="os") as store:
         store.session("s").add_messages([message("one"), message("two")])
     file = path / "sessions/s/log.jsonl"
@@ -145,7 +145,7 @@ def test_a_torn_tail_stays_a_torn_tail(path: Path) -> None:
 
 
 def test_lost_control_events_are_counted(path: Path) -> None:
-    """F-113: a lost event that others name as a control event is said to have been one."""
+    """F-113: a lost event that others name as a control event is reported as one."""
     with hansard.open(path, durability="os") as store:
         session = store.session("s")
         session.add_message(message("one"))
@@ -159,7 +159,7 @@ def test_lost_control_events_are_counted(path: Path) -> None:
 
 
 def test_a_deleted_session_is_not_repaired(path: Path) -> None:
-    """F-36: what is in the trash stays as it is until it is restored."""
+    """F-36: a session in the trash is not repaired until it is restored."""
     with hansard.open(path, durability="os") as store:
         store.session("s").add_message(message("one"))
         store.delete("s")
@@ -168,7 +168,7 @@ def test_a_deleted_session_is_not_repaired(path: Path) -> None:
 
 
 def test_a_session_with_a_long_id(path: Path) -> None:
-    """N-7, F-11, F-112: an id that only the header has is not made up; who knows it can repair."""
+    """N-7, F-11, F-112: an id that only the header has is not invented; a caller that knows it can repair."""
     long = "x" * 300
     with hansard.open(path, durability="os") as store:
         store.session(long).add_message(message("one"))
@@ -202,7 +202,7 @@ def test_what_was_lost_can_be_taken_from_what_is_kept(path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_one_of_several_segments_is_gone(path: Path, place: int) -> None:
-    """F-115: whichever of several sealed segments is missing, its events are given up only if asked for."""
+    """F-115: the events of a missing sealed segment are given up only if that is requested."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         for part in range(3):
             for number in range(4):
@@ -224,7 +224,7 @@ def test_one_of_several_segments_is_gone(path: Path, place: int) -> None:
 
 
 def test_a_second_name_of_the_damaged_file(path: Path) -> None:
-    """N-39, F-116: a second name, left by a crash while sealing, is not taken for a sealed segment."""
+    """N-39, F-116: a second name, left by a crash during sealing, does not count as a sealed segment."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         store.session("s").add_messages([message("one"), message("two")])
     damage(path, "s", b'"one"', b'"onx"')
@@ -239,7 +239,7 @@ def test_a_second_name_of_the_damaged_file(path: Path) -> None:
 
 
 def test_appends_are_whole_again() -> None:
-    """F-27: a lost event is a member of the append it was in, and an append that was cut off ends."""
+    """F-27: a lost event stays a member of its append, and an append that was cut off ends."""
     right = {1: 0, 2: 2, 3: 1, 4: 0, 5: 0, 6: 0, 7: 0, 8: 0, 9: 0}
     found = {1: 0, 2: 2, 3: 0, 4: 0, 5: 0, 6: 3, 7: 0, 8: 0, 9: 0}
     lines = [
@@ -252,7 +252,7 @@ def test_appends_are_whole_again() -> None:
 
 @pytest.mark.parametrize("where", ["active", "sealed", "compressed"])
 def test_members_of_another_version_are_kept(path: Path, where: str) -> None:
-    """N-43, F-14, F-113: what a newer version wrote into records is there after a repair of any file."""
+    """N-43, F-14, F-113: unknown members of records survive a repair of any file."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         store.session("a").add_message(message("one"))
     log = path / "sessions" / "a" / "log.jsonl"
@@ -303,7 +303,7 @@ def lines_of(file: Path) -> bytes:
 
 
 def test_streams_are_known_after_a_repair_of_a_lost_index(path: Path) -> None:
-    """N-45, F-101: what was streamed into a segment whose index was lost is gone when it is redacted."""
+    """N-45, F-101: a redaction erases stream parts in a segment whose index was lost and repaired."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = store.session("a")
         session.add_messages([message(f"{number} of many") for number in range(200)])
@@ -328,7 +328,7 @@ def test_streams_are_known_after_a_repair_of_a_lost_index(path: Path) -> None:
 
 
 def test_what_was_taken_out_of_a_repaired_segment_is_not_taken_out_for_ever(path: Path) -> None:
-    """N-76: after a repair the next compaction notes what is blank, and the one after it does nothing."""
+    """N-76: the first compaction after a repair records what is erased, and the next one does nothing."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = store.session("a")
         session.add_messages([message(f"{number} of many") for number in range(200)])

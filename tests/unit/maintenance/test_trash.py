@@ -32,12 +32,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def ago(days: float) -> str:
-    """Return the time of so many days ago, as events have it."""
+    """Return the time some days ago, as events have it."""
     return (datetime.now(UTC) - timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def say(store: Store, session_id: str, *, days: float = 0.0, content: str = "hi") -> Session:
-    """Say something in a session, so many days ago."""
+    """Append a message, some days ago."""
     raw = json.dumps({"message": {"role": "user", "content": content}}).encode()
     draft = NewEvent(MESSAGE_ADDED, raw, control=False, time=ago(days))
     store._backend.log(session_id).append(AppendRequest([draft]))
@@ -69,7 +69,7 @@ def prune(store: Store, **options: Any) -> PruneReport:
 
 
 def test_the_way_of_a_session_through_the_trash(store: Store) -> None:
-    """N-51: deleted, listed in the trash, restored whole, deleted, purged; and its id is free again."""
+    """N-51: a session is deleted, listed in the trash, restored, deleted and purged; then its id is free."""
     say(store, "s").set_metadata(title="T")
     store.delete("s")
     assert (listed(store), store.trash()) == ([], ["s"])
@@ -90,10 +90,10 @@ def test_the_way_of_a_session_through_the_trash(store: Store) -> None:
 
 @pytest.mark.parametrize("call", ["delete", "restore", "purge"])
 def test_what_is_not_there_is_refused_and_leaves_no_record(store: Store, call: str) -> None:
-    """N-89: a call that names the wrong session raises, does nothing, and records nothing."""
+    """N-89: a call with the wrong id raises, does nothing and records nothing."""
     say(store, "live")
-    with pytest.raises(hansard.SessionNotFound, match="'nobody'"):
-        getattr(store, call)("nobody")
+    with pytest.raises(hansard.SessionNotFound, match="'missing'"):
+        getattr(store, call)("missing")
     if call != "delete":
         with pytest.raises(hansard.SessionNotFound, match=r"not deleted: `store\.delete"):
             getattr(store, call)("live")
@@ -102,7 +102,7 @@ def test_what_is_not_there_is_refused_and_leaves_no_record(store: Store, call: s
 
 
 def test_a_parent_is_purged_only_after_its_children(store: Store) -> None:
-    """N-51: a deleted parent is still read by its children, live or deleted, and not purged before them."""
+    """N-51: a deleted parent is still read by its forks, live or deleted, and not purged before them."""
     parent = say(store, "parent", content="from the parent")
     child = parent.fork("child")
     child.fork("grandchild")
@@ -126,10 +126,10 @@ def test_a_parent_is_purged_only_after_its_children(store: Store) -> None:
 
 
 def test_children_of_an_earlier_session_of_the_name_do_not_count(store: Store) -> None:
-    """N-51: who was forked from another session of the same name is no child of this one."""
+    """N-51: a fork of an earlier session with the same id does not count as a fork of this one."""
     say(store, "s", days=3).fork("child")
     store.delete("s")
-    # As a crash, or another program, may leave it: the parent is gone, its child is not.
+    # As a crash, or another program, may leave it: the parent is missing, its fork is not.
     store._backend.purge("s")
     say(store, "s", days=2)
     store.delete("s")
@@ -138,7 +138,7 @@ def test_children_of_an_earlier_session_of_the_name_do_not_count(store: Store) -
 
 
 def test_many_children_are_named_by_some(store: Store) -> None:
-    """The error for a parent of many names the first few, and has all of them for programs."""
+    """The error names the first few of many forks, and has all of them as an attribute."""
     parent = say(store, "parent")
     names = [parent.fork(f"child-{number}").id for number in range(9)]
     store.delete("parent")
@@ -148,7 +148,7 @@ def test_many_children_are_named_by_some(store: Store) -> None:
 
 
 def test_a_session_that_may_be_a_child_keeps_its_parent(path: Path) -> None:
-    """N-51, N-34: if damage hides where a session came from, nothing is purged that it may need."""
+    """N-51, N-34: if damage hides what a session was forked from, nothing is purged that it may need."""
     with hansard.open(path, durability="os") as store:
         say(store, "parent").fork("child").add_message({"role": "user", "content": "x"})
         say(store, "stranger")
@@ -166,7 +166,7 @@ def test_a_session_that_may_be_a_child_keeps_its_parent(path: Path) -> None:
         with hansard.open(path, durability="os") as store, pytest.raises(InUse):
             store.purge("parent")
         log_of(path, name).write_bytes(whole[name])
-    # The second event is damaged, and the first says that it is nobody's child.
+    # The second event is damaged, and the first shows that it is not a fork.
     with hansard.open(path, durability="os") as store:
         store.delete("child")
         store.purge("child")
@@ -175,7 +175,7 @@ def test_a_session_that_may_be_a_child_keeps_its_parent(path: Path) -> None:
 
 
 def test_a_damaged_session_in_the_trash_can_be_purged(path: Path) -> None:
-    """N-31: what nobody can read any more can still be removed for good, and its record says seq 0."""
+    """N-31: an unreadable session can be purged; its record has no seq."""
     with hansard.open(path) as store:
         say(store, "s")
         store.delete("s")
@@ -187,7 +187,7 @@ def test_a_damaged_session_in_the_trash_can_be_purged(path: Path) -> None:
 
 
 def test_foreign_files_in_the_trash_are_nobody_s_session(path: Path) -> None:
-    """N-87, N-4: a file, a link or an empty directory in the trash is not listed, and never removed."""
+    """N-87, N-4: a file, a link or an empty directory in the trash is neither listed nor removed."""
     with hansard.open(path) as store:
         trash = path / "trash"
         (trash / "notes.json").write_text("{}")
@@ -206,7 +206,7 @@ def test_foreign_files_in_the_trash_are_nobody_s_session(path: Path) -> None:
 
 
 def test_a_deletion_that_a_crash_interrupted_is_in_the_trash(path: Path) -> None:
-    """N-39, F-36: where only the note was written, the session is deleted: listed, restored and purged so."""
+    """N-39, F-36: with only the note written, the session is listed, restored and purged as deleted."""
     for finish in ("restore", "purge"):
         with hansard.open(path) as store:
             say(store, "s")
@@ -243,7 +243,7 @@ def test_a_failed_sync_is_forgotten_with_the_session(path: Path) -> None:
 
 
 def test_prune_takes_what_is_old_and_nothing_else(store: Store) -> None:
-    """N-87: sessions go by their last activity, into the trash, whole; a title makes none younger."""
+    """N-87: sessions are moved by their last activity; a title is not activity."""
     say(store, "old", days=40).set_title("T")
     say(store, "older", days=400)
     say(store, "young", days=2)
@@ -259,7 +259,7 @@ def test_prune_takes_what_is_old_and_nothing_else(store: Store) -> None:
 
 
 def test_prune_goes_by_the_latest_time_of_all_events(store: Store) -> None:
-    """F-16: a session whose last event was written by a clock that was set back is not old."""
+    """F-16: a session is not old if only its last event has an early time."""
     say(store, "set back", days=1)
     say(store, "set back", days=400)
     say(store, "old", days=300)
@@ -273,7 +273,7 @@ def test_prune_goes_by_the_latest_time_of_all_events(store: Store) -> None:
     "age", [0, 0.0, -1, -1.5, timedelta(0), -DAY, float("nan"), True, None, "30", float("-inf")]
 )
 def test_an_age_of_nothing_is_refused(store: Store, age: Any) -> None:
-    """N-87: age 0, or what is no age, is refused, in a dry run too."""
+    """N-87: an age of 0, or an invalid one, is refused, in a dry run too."""
     say(store, "s", days=9)
     for dry_run in (True, False):
         with pytest.raises(ValueError, match="greater than 0"):
@@ -282,14 +282,14 @@ def test_an_age_of_nothing_is_refused(store: Store, age: Any) -> None:
 
 
 def test_an_age_beyond_all_dates_takes_nothing(store: Store) -> None:
-    """N-87: an age that reaches back before all dates is an age; nothing is as old."""
+    """N-87: with an age before the first date nothing is moved."""
     say(store, "s", days=9)
     for age in (float("inf"), 1e15, timedelta.max):
         assert prune(store, older_than=age).pruned == []
 
 
 def test_other_options_are_checked(store: Store, tmp_path: Path) -> None:
-    """A count below 0 and two ways to name workspaces at once are refused."""
+    """A negative count, and two ways to choose workspaces, are refused."""
     for count in (-1, 1.5, True, None):
         with pytest.raises(ValueError, match="keep_last"):
             store.prune(older_than=DAY, keep_last=count)  # type: ignore[arg-type]
@@ -298,7 +298,7 @@ def test_other_options_are_checked(store: Store, tmp_path: Path) -> None:
 
 
 def test_other_workspaces_survive(store: Store, tmp_path: Path) -> None:
-    """N-87: without a workspace, only sessions of none go; with one, only its own; with all, all."""
+    """N-87: by default only sessions without a workspace are moved; otherwise those of one, or of all."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     say(store, "none", days=9)
     say(store, "mine", days=9).set_workspace(ours)
@@ -322,7 +322,7 @@ def test_other_workspaces_survive(store: Store, tmp_path: Path) -> None:
 
 
 def test_pinned_sessions_survive(store: Store) -> None:
-    """N-87: what says `pinned` stays, and so do its forks, which inherit it, until it says so no more."""
+    """N-87: a session with `pinned` in its metadata stays until that is removed."""
     pinned = say(store, "pinned", days=9)
     pinned.set_metadata(pinned=True)
     say(store, "other", days=9).set_metadata(pinned=False)
@@ -332,7 +332,7 @@ def test_pinned_sessions_survive(store: Store) -> None:
 
 
 def test_the_newest_of_each_workspace_survive(store: Store, tmp_path: Path) -> None:
-    """N-87: `keep_last` counts in each workspace for itself, and counts those that stay anyway."""
+    """N-87: `keep_last` counts per workspace, including sessions that stay anyway."""
     for place in ("a", "b"):
         for number in range(4):
             say(store, f"{place}{number}", days=10 + number).set_workspace(tmp_path / place)
@@ -347,7 +347,7 @@ def test_the_newest_of_each_workspace_survive(store: Store, tmp_path: Path) -> N
 
 
 def test_prune_minds_the_prefix(store: Store) -> None:
-    """N-87, N-69: with a prefix, and in a scoped store, nothing outside is looked at or touched."""
+    """N-87, N-69: with a prefix, and in a scoped store, no other session is checked or moved."""
     for name in ("a/1", "a/2", "b/1"):
         say(store, name, days=9)
     assert prune(store, older_than=DAY, prefix="a/1") == PruneReport(["a/1"], {}, dry_run=False)
@@ -361,7 +361,7 @@ def test_prune_minds_the_prefix(store: Store) -> None:
 
 
 def test_parents_of_live_sessions_survive(store: Store) -> None:
-    """N-87, N-51: a parent stays while a child stays, however far down; an old family goes together."""
+    """N-87, N-51: a parent stays while a descendant stays; an old family is moved together."""
     say(store, "p", days=20)
     child = store.session("p").fork("c")
     child.fork("g")
@@ -375,7 +375,7 @@ def test_parents_of_live_sessions_survive(store: Store) -> None:
 
 
 def chain(store: Store, length: int, *, days: float) -> list[str]:
-    """Make a chain of forks, each of the one before, all of them so old; return their ids."""
+    """Make a chain of forks, each of the one before, all of the same age; return their ids."""
     from hansard.event import codec
     from hansard.event.kinds import SESSION_FORKED
 
@@ -395,7 +395,7 @@ def chain(store: Store, length: int, *, days: float) -> list[str]:
 
 
 def test_a_chain_goes_from_its_end_and_stays_from_its_end(store: Store) -> None:
-    """N-52, N-87: one live session at the end of a chain keeps all that it was forked from, and they only."""
+    """N-52, N-87: a live session at the end of a chain keeps its ancestors, and no others."""
     names = chain(store, 40, days=9)
     store.session(names[20]).set_metadata(pinned=True)
     report = prune(store, older_than=DAY)
@@ -408,7 +408,7 @@ def test_a_chain_goes_from_its_end_and_stays_from_its_end(store: Store) -> None:
 
 
 def test_a_circle_is_reported_and_stays(path: Path) -> None:
-    """N-52: sessions that were made to be each other's ancestors are not pruned, and said to be a circle."""
+    """N-52: sessions that are each other's ancestors are kept and reported as a circle."""
     from hansard.event import codec
     from hansard.event.kinds import SESSION_FORKED
 
@@ -424,7 +424,7 @@ def test_a_circle_is_reported_and_stays(path: Path) -> None:
 
 
 def test_damaged_sessions_and_foreign_files_survive(path: Path) -> None:
-    """N-87, N-35: what cannot be read is reported and kept; files that are no sessions are not seen."""
+    """N-87, N-35: unreadable sessions are reported and kept; other files are ignored."""
     with hansard.open(path, durability="os") as store:
         for name in ("hurt", "gone", "whole"):
             say(store, name, days=9)
@@ -456,7 +456,7 @@ def test_damaged_sessions_and_foreign_files_survive(path: Path) -> None:
 
 
 def test_a_read_only_store_is_pruned_dry_only(path: Path) -> None:
-    """N-62: a dry run works where nothing may be written; all else is refused before anything is done."""
+    """N-62: in a read-only store only a dry run works; everything else is refused first."""
     with hansard.open(path) as store:
         say(store, "s", days=9)
         say(store, "t")
@@ -482,7 +482,7 @@ def test_a_read_only_store_is_pruned_dry_only(path: Path) -> None:
 
 
 def test_the_record_says_what_was_pruned_and_why(store: Store, tmp_path: Path) -> None:
-    """N-65: the record has ids, seqs, times and the call's options, and nothing of what was said."""
+    """N-65: the record has ids, seqs, times and options, and no content."""
     say(store, "s", days=9, content="sk-very-secret").set_metadata(user="u7")
     store.session("s").set_workspace(tmp_path)
     before = store.sessions().items[0].updated
@@ -501,7 +501,7 @@ def test_the_record_says_what_was_pruned_and_why(store: Store, tmp_path: Path) -
 
 
 def test_the_record_is_no_session(path: Path) -> None:
-    """N-4: the audit log is in no listing, survives every prune, and `verify` looks at it."""
+    """N-4: the audit log is not listed and not pruned, and `verify` checks it."""
     with hansard.open(path) as store:
         say(store, "s", days=9)
         store.delete("s")
@@ -522,7 +522,7 @@ def test_the_record_is_no_session(path: Path) -> None:
 
 
 def test_what_cannot_be_recorded_is_not_done(path: Path) -> None:
-    """N-29: if the record cannot be written, the call raises and nothing was done; no deed looks undone."""
+    """N-29: if the record cannot be written, the call raises and nothing was done."""
     with hansard.open(path, durability="os") as store:
         for name in ("live", "old"):
             say(store, name, days=9)
@@ -536,7 +536,7 @@ def test_what_cannot_be_recorded_is_not_done(path: Path) -> None:
             lambda: store.prune(older_than=DAY),
         ]
         for call in calls:
-            # Lasting: the first that fails may be that of a mark, without which everything goes on.
+            # Lasting: the first that fails may be that of a change marker, which is not needed.
             with (
                 faults.fail(5, only=("write",), lasting=True),
                 pytest.raises(hansard.DiskFailed, match="internal/audit"),
@@ -546,7 +546,7 @@ def test_what_cannot_be_recorded_is_not_done(path: Path) -> None:
 
 
 def test_a_full_disk_keeps_nobody_from_making_room(path: Path) -> None:
-    """N-29: `purge` works on a full disk, where its record fits only after it."""
+    """N-29: `purge` works on a full disk, and records afterwards."""
     with hansard.open(path, durability="os") as store:
         say(store, "s")
         store.delete("s")
@@ -558,7 +558,7 @@ def test_a_full_disk_keeps_nobody_from_making_room(path: Path) -> None:
 
 
 def test_a_refusal_is_recorded_too(path: Path) -> None:
-    """N-87: a prune that is refused at the last moment leaves a `session.kept`, with what it is about."""
+    """N-87: a prune that is refused at the last moment records a `session.kept`."""
     with hansard.open(path, durability="os") as store:
         say(store, "s", days=9)
         with hansard.open(path, durability="os") as other:

@@ -30,7 +30,7 @@ def chat_result(call_id: str, content: str) -> dict[str, Any]:
 
 
 def test_a_fork_shares_what_was_said_before_it(store: hansard.Store) -> None:
-    """N-50: of a session and its fork, the base is the place of the fork, and the rest is only one's."""
+    """N-50: the base of a session and its fork is the fork point; later messages are only in one of them."""
     parent = store.session("p")
     parent.add_messages([says("user", "1"), says("assistant", "2"), says("user", "3")])
     fork = parent.fork("f", at=2)
@@ -49,7 +49,7 @@ def test_a_fork_shares_what_was_said_before_it(store: hansard.Store) -> None:
 
 
 def test_the_base_is_found_across_generations(store: hansard.Store) -> None:
-    """The base of two forks of forks is the last event of the last session that both came through."""
+    """The base of two forks of forks is the last event of their last common ancestor."""
     root = store.session("root")
     root.add_messages([says("user", str(n)) for n in range(10)])
     one = root.fork("one", at=8)  # seq 9
@@ -73,7 +73,7 @@ def test_the_base_is_found_across_generations(store: hansard.Store) -> None:
 def test_sessions_of_two_stores_are_compared_and_not_related(
     store: hansard.Store, tmp_path: Path
 ) -> None:
-    """What was copied to another store is the same there, but not the same session."""
+    """A copy in another store compares equal, but has no common base."""
     session = store.session("s")
     session.add_messages([says("user", "1"), says("user", "2")])
     with hansard.open("memory:") as there:
@@ -88,7 +88,7 @@ def test_sessions_of_two_stores_are_compared_and_not_related(
 
 
 def test_members_in_another_order_are_the_same(store: hansard.Store) -> None:
-    """N-72: neither messages nor metadata differ by the order of their members; 1 and true differ."""
+    """N-72: the order of members does not matter; 1 and true differ."""
     one, other = store.session("1"), store.session("2")
     one.add_message({"role": "user", "content": "x", "a": {"b": 1, "c": 2}})
     other.add_message({"a": {"c": 2, "b": 1}, "content": "x", "role": "user"})
@@ -100,7 +100,7 @@ def test_members_in_another_order_are_the_same(store: hansard.Store) -> None:
 
 
 def test_what_is_in_the_middle_is_found(store: hansard.Store) -> None:
-    """One message more in the middle is one message more, and what comes after it is the same."""
+    """One additional message in the middle is one difference."""
     one, other = store.session("1"), store.session("2")
     one.add_messages([says("user", str(n)) for n in range(50)])
     other.add_messages([says("user", str(n)) for n in (*range(20), 99, *range(20, 50))])
@@ -111,7 +111,7 @@ def test_what_is_in_the_middle_is_found(store: hansard.Store) -> None:
 
 
 def test_long_stretches_are_not_aligned(store: hansard.Store) -> None:
-    """N-74: two long stretches that differ at both ends are taken as replaced: the work stays linear."""
+    """N-74: two long ranges that differ at both ends count as replaced, so the work stays linear."""
     one, other = store.session("1"), store.session("2")
     shared = [says("user", f"{n % 7}") for n in range(3_000)]
     one.add_messages([says("user", "a"), *shared, says("user", "a")])
@@ -121,7 +121,7 @@ def test_long_stretches_are_not_aligned(store: hansard.Store) -> None:
 
 
 def test_tool_calls_are_compared_by_what_was_asked(store: hansard.Store) -> None:
-    """Calls are the same whatever their ids; other arguments, results, and missing ones are told apart."""
+    """Calls are compared without their ids; other arguments, other results and missing calls are reported."""
     one, other = store.session("1"), store.session("2")
     one.add_messages(
         [
@@ -176,7 +176,7 @@ def test_calls_of_two_frameworks_are_the_same_calls(store: hansard.Store) -> Non
 
 
 def test_usage_and_snapshots_are_compared(store: hansard.Store) -> None:
-    """What models took, and labels, are told by their names, with both values."""
+    """Differences in usage and snapshots are reported by name, with both values."""
     session = store.session("s")
     session.add_message(says("user", "1"))
     session.record_usage(model="m", input_tokens=5, output_tokens=1)

@@ -1,4 +1,4 @@
-"""State + event → state: pure, and the same for ever."""
+"""State + event → state: pure and stable."""
 
 import copy
 from typing import Any
@@ -48,7 +48,7 @@ def test_events_add_up() -> None:
 
 
 def test_one_by_one_is_all_at_once() -> None:
-    """The fold gives the same however its events are cut into pieces."""
+    """The fold has the same result however its events are cut into pieces."""
     for cut in range(len(EVENTS) + 1):
         first = fold.apply_all(fold.EMPTY, EVENTS[:cut])
         state = first
@@ -95,7 +95,7 @@ def test_merge_is_json_merge_patch(
 
 @pytest.mark.parametrize("odd", [None, [], "text", 7, True])
 def test_odd_metadata_are_no_metadata(odd: Any) -> None:
-    """A metadata event whose data are not as they should be changes nothing, and nothing breaks."""
+    """A metadata event with invalid data changes nothing."""
     state = fold.apply_all(
         fold.EMPTY, [event(1, "metadata.set", metadata=odd), event(2, "metadata.set")]
     )

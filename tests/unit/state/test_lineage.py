@@ -41,7 +41,7 @@ def events(log: LogReader, after: int = 0, upto: int | None = None) -> list[Even
 
 
 def test_every_range_is_that_of_one_log(store: Store, rng: random.Random) -> None:
-    """N-50: each range, forwards and backwards, and the controls up to each seq, are those of one log."""
+    """N-50: each range of a fork, forwards and backwards, and its control events, equal those of one log."""
     sessions = {session.id: session for session in family(store, rng)}
     for session in sessions.values():
         log = session._reader()
@@ -67,7 +67,7 @@ def test_every_range_is_that_of_one_log(store: Store, rng: random.Random) -> Non
 
 
 def test_a_warm_state_is_of_the_session_that_has_the_name(store: Store) -> None:
-    """N-19: a handle that has folded a session does not go on from there in another of the same name."""
+    """N-19: a handle with a folded state does not continue it in another session of the same id."""
     session = store.session("a")
     session.add_messages([{"n": 1}, {"n": 2}, {"n": 3}])
     assert session.state().seq == 3
@@ -78,7 +78,7 @@ def test_a_warm_state_is_of_the_session_that_has_the_name(store: Store) -> None:
 
 
 def test_origin_of_anything_else_is_none(store: Store) -> None:
-    """Only a first event of the right kind and shape says where a session was forked from."""
+    """Only a first event of the right kind and shape makes a fork."""
     session = store.session("a")
     session.add_message({"n": 1})
     assert lineage.fork_source(None) is None
@@ -90,7 +90,7 @@ def test_origin_of_anything_else_is_none(store: Store) -> None:
 
 
 def test_a_namesake_of_an_ancestor_is_never_read(store: Store) -> None:
-    """N-68, N-51: a warm fork whose parent was purged says so, and shows nothing of another of that name."""
+    """N-68, N-51: a fork of a purged parent raises, and shows nothing of another session with that id."""
     root = store.session("a")
     root.add_messages([{"n": 1}, {"n": 2}])
     child = root.fork("b")
@@ -109,7 +109,7 @@ def test_a_namesake_of_an_ancestor_is_never_read(store: Store) -> None:
 
 
 def test_a_child_that_was_read_before_sees_what_is_left_of_its_parent(tmp_path: Path) -> None:
-    """N-50: after a repair of the parent by another, a handle of the child knows what a new one does."""
+    """N-50: after a repair of the parent, an open handle of the child reads what a new one reads."""
     path = tmp_path / "store"
     with hansard.open(path, durability="os") as store, hansard.open(path, durability="os") as other:
         parent = store.session("parent")

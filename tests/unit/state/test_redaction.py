@@ -1,4 +1,4 @@
-"""What is taken out is gone: everywhere, at all times, and for good."""
+"""Redactions hold everywhere, at all times, and permanently."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def redacted(seq: int, of: int, /, **data: Any) -> Event:
 
 
 def test_nothing_is_nothing() -> None:
-    """Without redactions nothing is masked, and the answer is false."""
+    """Without redactions nothing is masked, and the result is false."""
     assert redaction.of([event(1, "metadata.set", metadata={})]) is NOTHING
     assert redaction.joined([NOTHING, NOTHING]) is NOTHING
     assert not NOTHING
@@ -30,7 +30,7 @@ def test_nothing_is_nothing() -> None:
 
 
 def test_what_is_taken_out_leaves_its_place() -> None:
-    """N-66: a redacted event keeps seq, time, kind and key; of its content nothing is left."""
+    """N-66: a redacted event keeps seq, time, kind and key, and nothing of its content."""
     found = redaction.of([redacted(9, 1), redacted(10, 2), redacted(11, 3)])
     said = event(1, "message.added", message={"content": "secret"}, stream="s")
     summary = event(2, "summary.added", upto=1, message={"content": "secret"})
@@ -43,7 +43,7 @@ def test_what_is_taken_out_leaves_its_place() -> None:
 
 
 def test_what_was_streamed_goes_with_its_message() -> None:
-    """A redaction that names a stream masks all its parts, and says of them that no more is to come."""
+    """A redaction with a stream masks all parts of the stream, and marks them as ended."""
     found = redaction.of([redacted(9, 3, stream="s")])
     part = event(2, "message.part", stream="s", text="secret", message={"role": "user"})
     assert found.mask(part).data == {"stream": "s", "over": True, "redacted": True}
@@ -56,7 +56,7 @@ def test_what_was_streamed_goes_with_its_message() -> None:
 
 
 def test_data_can_stand_instead() -> None:
-    """A message that was only rid of its secrets is shown without them; once gone, it stays gone."""
+    """A scrubbed message is shown without its secrets; after a redaction without data it stays empty."""
     clean = {"message": {"content": "[redacted]"}}
     later = {"message": {"content": "back again"}}
     found = redaction.of([redacted(9, 1, data=clean)])
@@ -70,7 +70,7 @@ def test_data_can_stand_instead() -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_of_two_that_leave_something_the_stricter_counts(swapped: bool) -> None:
-    """Joined, a place is gone if it is gone for one of them, in whatever order they come."""
+    """Joined redactions leave of each event what the strictest one leaves, in any order."""
     both = [Redactions({1: b"{}", 2: None}, frozenset("s")), Redactions({1: None}, frozenset("t"))]
     if swapped:
         both.reverse()
@@ -79,7 +79,7 @@ def test_of_two_that_leave_something_the_stricter_counts(swapped: bool) -> None:
 
 
 def test_an_ancestor_s_redactions_count_up_to_the_fork() -> None:
-    """N-50: what an ancestor takes out behind the fork says nothing, but for what was streamed before it."""
+    """N-50: an ancestor's redactions of later events count only for streams that began before."""
     controls = [redacted(20, 3), redacted(21, 12), redacted(22, 13, stream="s")]
     found = redaction.of(controls, upto=10)
     assert found == Redactions({3: None}, frozenset("s"), frozenset("s"))
@@ -90,7 +90,7 @@ def test_an_ancestor_s_redactions_count_up_to_the_fork() -> None:
 
 
 def test_an_event_of_another_shape_takes_nothing_out() -> None:
-    """N-43: a redaction that a newer version wrote in another shape is passed over, not guessed at."""
+    """N-43: a redaction of an unknown shape is ignored."""
     assert redaction.of([event(1, "message.redacted", place="here")]) is NOTHING
 
 
@@ -103,7 +103,7 @@ def dropped(seq: int, before: int, /, **data: Any) -> Event:
 
 
 def test_what_was_said_before_a_bound_is_out_and_what_was_done_is_not() -> None:
-    """F-119: messages, parts, summaries and the application's own go; what adds up to the state stays."""
+    """F-119: messages, parts, summaries and application events are dropped; the state stays."""
     found = redaction.of([dropped(20, 10)])
     assert found
     out = [
@@ -126,7 +126,7 @@ def test_what_was_said_before_a_bound_is_out_and_what_was_done_is_not() -> None:
 
 
 def test_of_several_bounds_the_highest_counts_and_none_for_what_comes_after() -> None:
-    """F-119: a bound is never behind its own event, nor behind the place of a fork."""
+    """F-119: a bound is never after its own event, nor after the point of a fork."""
     controls = [dropped(8, 5), dropped(9, 3), dropped(12, 99), dropped(13, "no seq")]  # type: ignore[arg-type]
     assert redaction.of(controls[:2]).before == 5
     assert redaction.of(controls).before == 12
@@ -138,7 +138,7 @@ def test_of_several_bounds_the_highest_counts_and_none_for_what_comes_after() ->
 
 
 def test_a_bound_stands_for_all_redactions_before_it() -> None:
-    """F-119: what a bound covers is not listed, whatever was put in its place; metadata are not covered."""
+    """F-119: redactions before a bound are not listed, with or without data; those of metadata are."""
     controls = [
         redacted(11, 1),
         redacted(12, 2, kind="message.added", data={"message": {"n": "rest"}}),
@@ -156,13 +156,13 @@ def test_a_bound_stands_for_all_redactions_before_it() -> None:
         14,
     ]
     assert b"rest" not in b"".join(control.raw for control in masked)
-    # So it stays when the data are gone, and nothing changes any more.
+    # Masking the masked events changes nothing more.
     assert redaction.of(masked) == found
     assert all(found.mask(control) is control for control in masked)
 
 
 def test_what_stood_instead_goes_with_the_message() -> None:
-    """F-121, N-66: once a message is gone altogether, the rest that a scrub had left of it is gone too."""
+    """F-121, N-66: a redaction without data also removes the rest that a scrub left."""
     rest = redacted(8, 1, stream="s", kind="message.added", data={"message": {"content": "rest"}})
     parts = redacted(9, 2, stream="t", kind="message.part", data={"stream": "t"})
     assert redaction.of([rest, parts]).mask(rest) is rest
@@ -176,7 +176,7 @@ def test_what_stood_instead_goes_with_the_message() -> None:
 
 
 def test_streams_that_were_dropped_unfinished_are_out_wherever_their_parts_are() -> None:
-    """N-55: of a message whose beginning was dropped no part is shown; the whole message is."""
+    """N-55: later parts of a dropped stream are not shown; its complete message is."""
     found = redaction.of([dropped(20, 10, streams=["s"])])
     later = event(25, "message.part", stream="s", text="rest")
     assert found.mask(later).data == {"stream": "s", "over": True, "redacted": True}

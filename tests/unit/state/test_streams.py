@@ -43,7 +43,7 @@ def pieces(rng: random.Random) -> list[list[StreamPart]]:
 
 
 def test_parts_add_up_forwards_and_backwards(rng: random.Random) -> None:
-    """N-59: unfinished messages stand at their last part, in order, however the log is cut into chunks."""
+    """N-59: unfinished messages are at their last part, in order, however the log is cut into chunks."""
     for _ in range(50):
         forwards, backwards = StreamAssembler(frozenset()), StreamAssembler(frozenset())
         chunks = pieces(rng)
@@ -59,7 +59,7 @@ def test_parts_add_up_forwards_and_backwards(rng: random.Random) -> None:
 
 
 def test_a_beginning_is_looked_for_further_back() -> None:
-    """A message whose first part lies before what was read is cut, until its beginning was found."""
+    """A message whose first part was not read is cut until its beginning is found."""
     streams = StreamAssembler(frozenset())
     streams.forwards(SAID[6:])
     assert streams.cut()
@@ -71,7 +71,7 @@ def test_a_beginning_is_looked_for_further_back() -> None:
 
 
 def test_what_is_looked_for_further_back_is_only_what_is_known() -> None:
-    """Parts of messages that are not shown do not come in while others' beginnings are looked for."""
+    """Reading further back adds no parts of other messages."""
     streams = StreamAssembler(frozenset())
     assert [one.seq for one in streams.backwards(SAID[6:7])] == [9]
     streams.complete(SAID[:6])
@@ -79,7 +79,7 @@ def test_what_is_looked_for_further_back_is_only_what_is_known() -> None:
 
 
 def test_without_its_beginning_a_message_is_the_assistant_s() -> None:
-    """If the first part is not in the view, what is left of the message is shown as the assistant's."""
+    """A message whose first part is not in the view is shown as the assistant's."""
     streams = StreamAssembler(frozenset())
     streams.forwards(SAID[6:7])
     assert streams.unfinished() == [(9, {"role": "assistant", "content": "c2", "partial": True})]

@@ -35,7 +35,7 @@ def last(*args: Any, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("take", [view.decoded, view.encoded])
 def test_the_last_are_the_end_of_all(take: view.MessageFormat[Any]) -> None:
-    """`read_last` gives the end of what `read_all` gives, also over chunks without a message."""
+    """`read_last` returns the end of what `read_all` returns, even if chunks have no messages."""
     log = filled()
     ranges = view.ranges_of(log)
     everything = view.read_all(log, take, ranges)
@@ -48,7 +48,7 @@ def test_the_last_are_the_end_of_all(take: view.MessageFormat[Any]) -> None:
 
 
 def test_reading_ends_when_enough_is_there() -> None:
-    """N-77: the last messages ask for no chunk before the one that holds them."""
+    """N-77: the last messages need no chunk before the one that contains them."""
     log = filled()
     seen = []
 
@@ -61,7 +61,7 @@ def test_reading_ends_when_enough_is_there() -> None:
     take = view.MessageFormat(taken, whole.from_data, whole.from_message, whole.is_message)
     ranges = view.ranges_of(log)
     assert len(last(log, take, ranges, 10)) == 10
-    assert len(seen) <= 4, "2,500 events behind the messages are three chunks"
+    assert len(seen) <= 4, "2,500 events after the messages are three chunks"
     seen.clear()
     assert last(log, take, ranges, 10, after=3_600) == []
     assert len(seen) <= 3

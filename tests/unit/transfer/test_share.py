@@ -49,7 +49,7 @@ def fill(store: Store, key: str) -> Session:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_no_key_gets_out(key: str) -> None:
-    """N-66, N-67: a key anywhere in a session is neither shared nor exported, in any format."""
+    """N-66, N-67: a credential anywhere in a session is neither shared nor exported, in any format."""
     with hansard.open("memory:") as store, hansard.open("memory:") as target:
         session = fill(store, key)
         _, text = KEYS[key]
@@ -76,7 +76,7 @@ def test_no_key_gets_out(key: str) -> None:
 
 
 def test_no_key_gets_out_of_old_metadata(store: Store) -> None:
-    """N-67: titles and metadata stored before they were refused, or by others, are redacted too."""
+    """N-67: credentials in titles and metadata that were stored by others are redacted too."""
     from hansard.backend.contract import AppendRequest
     from hansard.event import codec
     from hansard.event.event import NewEvent
@@ -98,7 +98,7 @@ def test_no_key_gets_out_of_old_metadata(store: Store) -> None:
 
 
 def test_a_key_that_was_streamed_in_parts_does_not_get_out(store: Store) -> None:
-    """N-67: a key that lies across the parts of a stream is found, finished or not; seqs stay."""
+    """N-67: a credential across two parts of a stream is found, finished or not; seqs do not change."""
     _, text = KEYS["openai project"]
     session = store.session("s")
     with session.stream() as finished:
@@ -123,7 +123,7 @@ def test_a_key_that_was_streamed_in_parts_does_not_get_out(store: Store) -> None
 
 
 def test_parts_of_every_length_hide_nothing(store: Store) -> None:
-    """N-67: wherever a stream breaks a key into parts, no part of the key is shared."""
+    """N-67: however a stream cuts a credential into parts, none of it is shared."""
     from hansard.backend.contract import AppendRequest
     from hansard.event import codec
     from hansard.event.event import NewEvent
@@ -152,7 +152,7 @@ def test_parts_of_every_length_hide_nothing(store: Store) -> None:
 
 @pytest.mark.parametrize("redact", [True, False])
 def test_what_was_taken_out_is_blank_whatever_is_asked_for(store: Store, redact: bool) -> None:
-    """N-67: a redacted message, and what was streamed of it, is in no export, redacted or not."""
+    """N-67: a redacted message and its parts are in no export, with or without redaction."""
     session = store.session("s")
     gone = session.add_message({"role": "user", "content": "my card is 4111-1111"})
     with session.stream() as stream:
@@ -174,7 +174,7 @@ def test_what_was_taken_out_is_blank_whatever_is_asked_for(store: Store, redact:
 
 
 def test_a_session_is_shared_as_a_header_and_its_events(store: Store) -> None:
-    """The first object says what follows; then comes each event, in order, as it is stored."""
+    """The first object is the header; each event follows in order, as stored."""
     session = store.session("support/42")
     session.add_message({"role": "user", "content": "é\n\U0001f600"}, key="turn-1")
     session.append("x.todo", {"done": [1, 2.5, None]})
@@ -201,7 +201,7 @@ def test_a_session_is_shared_as_a_header_and_its_events(store: Store) -> None:
 
 
 def test_the_hook_has_the_last_word(store: Store) -> None:
-    """N-67: the hook sees each object after redaction, may change it, and drops it with None."""
+    """N-67: the hook gets each object after redaction, may change it, and drops it with None."""
     _, text = KEYS["stripe"]
     session = store.session("s")
     session.add_message({"role": "user", "content": f"{text}, says Ann"})
@@ -227,7 +227,7 @@ def test_the_hook_has_the_last_word(store: Store) -> None:
 
 
 def test_a_hook_that_returns_something_else_is_an_error(store: Store) -> None:
-    """A hook that returns neither a dict nor None fails at once: nothing wrong is shared."""
+    """A hook that returns neither a dict nor None raises."""
     session = store.session("s")
     session.add_message({"role": "user", "content": "hi"})
     with pytest.raises(TypeError, match="the hook must return"):
@@ -235,13 +235,13 @@ def test_a_hook_that_returns_something_else_is_an_error(store: Store) -> None:
 
 
 def test_nothing_is_not_shared(store: Store) -> None:
-    """A session that does not exist is an error at the call, not an empty export."""
+    """Sharing a missing session raises at the call."""
     with pytest.raises(SessionNotFound):
         store.session("s").share()
 
 
 def test_what_comes_later_is_not_in_it(store: Store) -> None:
-    """An export ends where the session stood when it began."""
+    """An export ends at the last event when it began."""
     session = store.session("s")
     session.add_message({"role": "user", "content": "one"})
     lines = session.share()
@@ -250,7 +250,7 @@ def test_what_comes_later_is_not_in_it(store: Store) -> None:
 
 
 def test_sharing_needs_the_memory_of_a_piece_of_the_session(tmp_path: Path) -> None:
-    """N-74: a session is shared event by event; its size in memory is that of a piece of it."""
+    """N-74: sharing holds a piece of the session in memory, not all of it."""
     with hansard.open(tmp_path / "data", durability="os", auto_compact=False) as store:
         session = store.session("s")
         text = "words and more words " * 2_000
@@ -268,7 +268,7 @@ def test_sharing_needs_the_memory_of_a_piece_of_the_session(tmp_path: Path) -> N
 
 
 def test_metadata_with_a_key_are_refused_and_leave_no_trace(tmp_path: Path) -> None:
-    """N-65: a refused credential is in no file of the store; what was there before stays as it was."""
+    """N-65: a refused credential is in no file of the store; earlier metadata stay."""
     path = tmp_path / "data"
     with hansard.open(path) as store:
         session = store.session("s")

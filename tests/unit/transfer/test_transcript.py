@@ -114,7 +114,7 @@ def hostile(store: Store, text: str) -> Session:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_page_obeys_nobody(store: Store, text: str) -> None:
-    """N-66: whatever was said, the page has our elements and no others, and loads nothing."""
+    """N-66: whatever a message contains, the page has only its own elements and loads nothing."""
     session = hostile(store, text)
     page = Page(b"".join(session.export("html", redacted=False)).decode())
     assert set(page.tags) <= OURS
@@ -133,7 +133,7 @@ def test_a_page_obeys_nobody(store: Store, text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_breaks_out_of_markdown(store: Store, text: str) -> None:
-    """N-66: read as Markdown, what was said makes no heading, tag or picture, and closes no fence."""
+    """N-66: in Markdown, a message creates no heading, tag or picture, and closes no fence."""
     session = hostile(store, text)
     written = b"".join(session.export("markdown", redacted=False)).decode()
     assert not any(c in written for c in "\x1b\x9b\u202e\u2028\x85\x0c\x0b\r")
@@ -153,7 +153,7 @@ def test_nothing_breaks_out_of_markdown(store: Store, text: str) -> None:
 
 
 def test_a_transcript_tells_what_happened(store: Store) -> None:
-    """N-53: title, messages, snapshots, reverts, forks, redactions, unfinished messages, usage."""
+    """N-53: a transcript has title, messages, snapshots, reverts, forks, redactions and usage."""
     session = store.create("s", metadata={"title": "Refund"})
     session.add_message({"role": "user", "content": "Where is it?"})
     gone = session.add_message({"role": "user", "content": "never mind"})
@@ -193,7 +193,7 @@ def test_a_transcript_tells_what_happened(store: Store) -> None:
 
 
 def test_the_model_view_is_what_a_model_is_shown(store: Store) -> None:
-    """A transcript of the model view has the summary, and not what it stands for."""
+    """A transcript of the model view has the summary, and not what it replaces."""
     session = store.session("s")
     session.add_message({"role": "user", "content": "the long story"})
     session.summarize(upto=1, message={"role": "system", "content": "in short"})

@@ -89,7 +89,7 @@ def relined(data: bytes, change: Callable[[list[dict[str, Any]]], object]) -> by
 
 
 def same(one: Session, other: Session) -> bool:
-    """Say whether two sessions show the same messages."""
+    """Return whether two sessions show the same messages."""
     return all(
         one.messages(view=view) == other.messages(view=view) for view in ("model", "history")
     )
@@ -99,7 +99,7 @@ def same(one: Session, other: Session) -> bool:
 
 
 def test_a_key_stands_for_the_same_events_after_a_move(make: Callable[..., Store]) -> None:
-    """N-56: a retry of a keyed batch, after an import or a copy, adds nothing and gets the batch."""
+    """N-56: a retry of a keyed batch, after an import or a copy, adds nothing and returns the batch."""
     source, imported, copied = make(), make(), make()
     session = fill(source)
     imported.import_session(session.export())
@@ -113,7 +113,7 @@ def test_a_key_stands_for_the_same_events_after_a_move(make: Callable[..., Store
 def test_a_file_may_come_in_any_pieces(
     make: Callable[..., Store], piece: int, tmp_path: Path
 ) -> None:
-    """Pieces of any length, an open file, text: all are read alike."""
+    """Pieces of any length, an open file and text are imported alike."""
     source, target = make(), make()
     data = exported(fill(source))
     (tmp_path / "file").write_bytes(data)
@@ -158,7 +158,7 @@ def test_a_fork_alone_needs_its_parent(make: Callable[..., Store]) -> None:
 
 
 def test_a_fork_of_nothing_yet_is_exported_alone(make: Callable[..., Store]) -> None:
-    """N-51: a session that was forked at 0 is, imported, no fork of something that is not there."""
+    """N-51: an exported fork at seq 0 is imported as a session that is not a fork."""
     source, target = make(), make()
     source.session("p").add_message(USER)
     source.session("p").fork("c", at=0).add_message(USER)
@@ -171,7 +171,7 @@ def test_a_fork_of_nothing_yet_is_exported_alone(make: Callable[..., Store]) -> 
 
 
 def test_two_keys_that_held_credentials_stay_two_appends(make: Callable[..., Store]) -> None:
-    """N-56, N-57: keys that are redacted are left out, so that no two appends become one."""
+    """N-56, N-57: redacted keys are left out, so that no two appends become one."""
     source, target = make(), make()
     session = source.session("s")
     _, secret = KEYS[next(iter(KEYS))]
@@ -182,7 +182,7 @@ def test_two_keys_that_held_credentials_stay_two_appends(make: Callable[..., Sto
 
 
 def test_parts_are_left_out_unless_asked_for(make: Callable[..., Store]) -> None:
-    """What was streamed of a message that is there whole is emptied, as by a compaction; seqs stay."""
+    """By default the parts of finished messages are empty, as after a compaction; seqs do not change."""
     source = make()
     session = source.session("s")
     with session.stream() as stream:
@@ -198,7 +198,7 @@ def test_parts_are_left_out_unless_asked_for(make: Callable[..., Store]) -> None
 
 
 def test_the_same_file_twice_does_nothing(make: Callable[..., Store]) -> None:
-    """N-88: a second import finds all there, also when the session has gone on since."""
+    """N-88: a second import changes nothing, even if the session has grown."""
     source, target = make(), make()
     data = exported(fill(source))
     target.import_session(data)
@@ -210,15 +210,15 @@ def test_the_same_file_twice_does_nothing(make: Callable[..., Store]) -> None:
 
 
 def test_an_existing_session_is_never_changed(make: Callable[..., Store]) -> None:
-    """N-88: another session of the id, or one in the trash, is left alone; `id` imports beside it."""
+    """N-88: another session with the id, live or deleted, does not change; `id` gives another."""
     source, target = make(), make()
     data = exported(fill(source))
     target.session("a/1").add_message({"role": "user", "content": "mine"})
     with pytest.raises(SessionExists, match="another id"):
         target.import_session(data)
     assert len(list(target.session("a/1").events())) == 1
-    target.import_session(data, id="beside")
-    assert same(target.session("beside"), source.session("a/1"))
+    target.import_session(data, id="other")
+    assert same(target.session("other"), source.session("a/1"))
     target.delete("a/1")
     with pytest.raises(SessionDeleted):
         target.import_session(data)
@@ -227,7 +227,7 @@ def test_an_existing_session_is_never_changed(make: Callable[..., Store]) -> Non
 
 
 def test_an_import_cannot_reach_out_of_its_scope(make: Callable[..., Store]) -> None:
-    """N-69: a file that calls itself a fork of another tenant's session is refused."""
+    """N-69: a file that claims to be a fork of another tenant's session is refused."""
     store = make()
     store.session("b/secret").add_messages([USER] * 3)
     fork = store.session("b/secret").fork("b/fork")
@@ -254,7 +254,7 @@ def alike(one: Session, other: Session) -> None:
 
 @pytest.mark.parametrize("kinds", ["memory local", "local memory", "local local", "memory memory"])
 def test_a_copy_is_the_same_session(tmp_path: Path, kinds: str) -> None:
-    """N-50, N-56: events, messages, state and lineage are the same; a second copy finds all there."""
+    """N-50, N-56: events, messages, state and lineage are the same; a second copy changes nothing."""
     here, there = (
         "memory:" if kind == "memory" else tmp_path / str(place)
         for place, kind in enumerate(kinds.split())
@@ -278,7 +278,7 @@ def test_a_copy_is_the_same_session(tmp_path: Path, kinds: str) -> None:
 
 
 def test_what_was_redacted_is_not_copied(tmp_path: Path) -> None:
-    """N-66: the bytes of a redacted message stay behind, also before the source was compacted."""
+    """N-66: the bytes of a redacted message are not copied, even before a compaction of the source."""
     with (
         hansard.open(tmp_path / "source", durability="os") as source,
         hansard.open(tmp_path / "target", durability="os") as target,
@@ -294,7 +294,7 @@ def test_what_was_redacted_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_what_is_another_session_is_left_alone(make: Callable[..., Store]) -> None:
-    """N-88: the first event that differs is named, and neither it nor its children are touched."""
+    """N-88: the first event that differs is named, and neither the session nor its forks change."""
     source, target = make(), make()
     fill(source)
     target.session("a/1").add_message(USER)
@@ -307,7 +307,7 @@ def test_what_is_another_session_is_left_alone(make: Callable[..., Store]) -> No
 
 
 def test_a_copy_that_went_on_by_itself_is_no_longer_one(make: Callable[..., Store]) -> None:
-    """N-88: a copy that was appended to is found whole, until the source says something else there."""
+    """N-88: a copy that was appended to is complete, until the source appends something else."""
     source, target = make(), make()
     session = fill(source)
     source.copy_to(target)
@@ -320,7 +320,7 @@ def test_a_copy_that_went_on_by_itself_is_no_longer_one(make: Callable[..., Stor
 
 
 def test_a_fork_brings_its_parent_along(make: Callable[..., Store]) -> None:
-    """N-51: what a fork was forked from is copied with it, and from the trash into the trash."""
+    """N-51: the parent of a copied fork is copied with it, from the trash into the trash."""
     source, target = make(), make()
     fill(source)
     source.delete("a/1")
@@ -335,12 +335,12 @@ def test_a_fork_brings_its_parent_along(make: Callable[..., Store]) -> None:
 
 
 def test_only_what_was_asked_for_is_copied(make: Callable[..., Store]) -> None:
-    """N-89: by id, by prefix, in a scope; what is not there is reported, and no store is its own copy."""
+    """N-89: sessions are chosen by id, prefix or scope; missing ones are reported."""
     source, target = make(), make()
     for name in ("a/1", "b/1", "b/2"):
         source.session(name).add_message(USER)
-    report = source.copy_to(target, ["b/1", "nobody"])
-    assert (report.sessions, list(report.failed)) == (1, ["nobody"])
+    report = source.copy_to(target, ["b/1", "missing"])
+    assert (report.sessions, list(report.failed)) == (1, ["missing"])
     source.copy_to(target, prefix="b/")
     assert [info.id for info in target.sessions().items] == ["b/1", "b/2"]
     report = source.copy_to(target.scoped("b/"))
@@ -353,7 +353,7 @@ def test_only_what_was_asked_for_is_copied(make: Callable[..., Store]) -> None:
 
 
 def test_a_file_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    """N-84, N-88: whatever is missing from the end, between lines or inside of one, nothing is imported."""
+    """N-84, N-88: a truncated file is refused, wherever it was cut, and nothing is imported."""
     with hansard.open("memory:") as source:
         session = source.session("s")
         session.add_messages([USER, USER], key="k")
@@ -372,7 +372,7 @@ def _bit(data: bytes, at: int) -> bytes:
 
 
 def test_a_file_that_was_changed_anywhere_is_refused(rng: Any) -> None:
-    """N-88: a flipped bit, anywhere in a file, is noticed, and nothing is imported."""
+    """N-88: a flipped bit anywhere in a file is noticed, and nothing is imported."""
     with hansard.open("memory:") as source, hansard.open("memory:") as target:
         session = source.session("s")
         session.add_messages([USER, USER], key="k")
@@ -384,7 +384,7 @@ def test_a_file_that_was_changed_anywhere_is_refused(rng: Any) -> None:
 
 
 def test_nothing_may_follow_the_last_line(make: Callable[..., Store]) -> None:
-    """N-88: two files in one are refused: one of them would be lost."""
+    """N-88: two exports in one file are refused."""
     source, target = make(), make()
     data = exported(fill(source))
     for more in (data, b"\n", b"{}\n", b" "):
@@ -443,7 +443,7 @@ WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_file_that_lies_is_refused(tmp_path: Path, wrong: str) -> None:
-    """N-88: count and checksum are right, and something else is not: refused, and nothing changed."""
+    """N-88: a file with a valid count and checksum, and other invalid content, is refused."""
     change, reason = WRONG[wrong]
     with hansard.open("memory:") as source:
         session = source.session("s")
@@ -483,13 +483,13 @@ def test_a_file_that_lies_is_refused(tmp_path: Path, wrong: str) -> None:
     ],
 )
 def test_what_is_no_export_is_refused(data: bytes) -> None:
-    """N-88: something else altogether is said to be no export."""
+    """N-88: anything else is reported as not an export."""
     with hansard.open("memory:") as target, pytest.raises(InvalidExport):
         target.import_session(data)
 
 
 def test_a_newer_version_is_refused() -> None:
-    """N-88: an export of a version that is not known is refused, and says which."""
+    """N-88: an export of an unknown version is refused with its version."""
     with hansard.open("memory:") as store:
         store.session("s").add_message(USER)
         data = relined(exported(store.session("s")), _set(0, version=2))
@@ -498,7 +498,7 @@ def test_a_newer_version_is_refused() -> None:
 
 
 def test_a_line_without_an_end_is_not_read_to_its_end() -> None:
-    """N-88: of a line that is longer than any can be, no more is held than the longest."""
+    """N-88: no more than the longest valid line is held in memory."""
     read = 0
 
     def pieces() -> Iterator[bytes]:
@@ -516,7 +516,7 @@ def test_a_line_without_an_end_is_not_read_to_its_end() -> None:
 
 
 def test_a_damaged_session_is_exported_up_to_the_damage_and_says_so(tmp_path: Path) -> None:
-    """N-88, N-89: export raises `Damaged` where it is, and what came before is no whole file."""
+    """N-88, N-89: export raises `Damaged` at the damage, and the file up to there is not complete."""
     with hansard.open(tmp_path / "store", durability="os") as store:
         session = store.session("s")
         for number in range(50):
@@ -536,10 +536,10 @@ def test_a_damaged_session_is_exported_up_to_the_damage_and_says_so(tmp_path: Pa
 
 
 def test_there_must_be_something_to_export(make: Callable[..., Store]) -> None:
-    """N-89: a session that is not there is not an empty file; a format that is none is refused."""
+    """N-89: exporting a missing session, or an unknown format, raises."""
     store = make()
     with pytest.raises(SessionNotFound):
-        store.session("nobody").export()
+        store.session("missing").export()
     store.session("s").add_message(USER)
     with pytest.raises(ValueError, match="format must be one of"):
         store.session("s").export("pdf")  # type: ignore[arg-type]
@@ -571,7 +571,7 @@ def test_moving_needs_the_memory_of_a_piece(tmp_path: Path, format: Any) -> None
 
 
 def test_a_copy_goes_on_after_its_source_was_compacted(tmp_path: Path) -> None:
-    """N-84: parts of a streamed message that compaction emptied in the source do not make it another one."""
+    """N-84: stream parts that a compaction of the source emptied are no difference."""
     with hansard.open(tmp_path / "from") as source, hansard.open(tmp_path / "to") as target:
         session = source.session("s")
         with session.stream(role="assistant") as message:
@@ -585,7 +585,7 @@ def test_a_copy_goes_on_after_its_source_was_compacted(tmp_path: Path) -> None:
 
 
 def test_a_scoped_copy_takes_only_what_its_sessions_can_read(tmp_path: Path) -> None:
-    """A fork from outside of a scope is copied with what it inherits, and nothing else of its parent is."""
+    """A fork from outside of a scope is copied with what it inherits, and with nothing else of its parent."""
     with (
         hansard.open(tmp_path / "from", durability="os") as store,
         hansard.open(tmp_path / "to", durability="os") as target,
@@ -614,7 +614,7 @@ def test_a_scoped_copy_takes_only_what_its_sessions_can_read(tmp_path: Path) -> 
 
 
 def test_a_scoped_copy_fails_where_an_ancestor_has_redacted_since(tmp_path: Path) -> None:
-    """What an ancestor outside of the scope takes out after a copy is not left there without a word."""
+    """A redaction by an ancestor outside of the scope after a copy is reported."""
     with (
         hansard.open(tmp_path / "from", durability="os") as store,
         hansard.open(tmp_path / "to", durability="os") as target,
