@@ -217,8 +217,8 @@ def picture(name: str, sent: str) -> str:
 
 def record() -> dict[str, tuple[str, str]]:
     """Return what each call sends to the terminal, and the picture of it."""
-    with tempfile.TemporaryDirectory(prefix="hansard-record-") as folder:
-        store = Path(folder) / "store"
+    with tempfile.TemporaryDirectory(prefix="hansard-record-") as directory:
+        store = Path(directory) / "store"
         make_store(store)
         sent = {name: run(words, store) for name, words in RECORDED.items()}
     return {name: (text, picture(name, text)) for name, text in sent.items()}

@@ -101,12 +101,12 @@ def run(
         timeout: how many seconds a history may take before what is still running is said to hang.
     """
     where = os.fsdecode(path)
-    folder = tempfile.mkdtemp(prefix="hansard-history-")
+    directory = tempfile.mkdtemp(prefix="hansard-history-")
     rng = random.Random(seed)
     orders = Orders(
         path=where,
         options=dict(options or {}),
-        folder=folder,
+        directory=directory,
         name="",
         seed=rng.getrandbits(32),
         threads=threads,
@@ -119,19 +119,19 @@ def run(
     try:
         workers = _Workers(orders, rng, deaths)
         noticed = workers.run(processes, kills, time.monotonic() + timeout)
-        asked = list(read(folder))
+        asked = list(read(directory))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
     sessions, wrong = _look(where, dict(options or {}))
     return History(asked, sessions, [*noticed, *wrong], workers.kills)
 
 
-def read(folder: str, worker: str = "") -> Iterator[Operation]:
-    """Yield what the journals in a folder say, or those of one worker."""
-    for name in sorted(os.listdir(folder)):
+def read(directory: str, worker: str = "") -> Iterator[Operation]:
+    """Yield what the journals in a directory say, or those of one worker."""
+    for name in sorted(os.listdir(directory)):
         if worker and not name.startswith(f"{worker}."):
             continue
-        with open(os.path.join(folder, name), "rb") as file:
+        with open(os.path.join(directory, name), "rb") as file:
             # The last line of one that was killed may not be whole: then it had said nothing.
             lines = [json.loads(line) for line in file if line.endswith(b"\n")]
         asked: Operation | None = None
@@ -209,7 +209,7 @@ class _Workers:
     def _may_be_killed(self, name: str) -> bool:
         # To kill one that has not begun would show nothing. Some kill themselves.
         _, orders = self._living[name]
-        begun = os.path.exists(os.path.join(orders.folder, f"{name}.0"))
+        begun = os.path.exists(os.path.join(orders.directory, f"{name}.0"))
         return begun and orders.death is None
 
     def _asked(self) -> int:
@@ -222,7 +222,7 @@ class _Workers:
         found = 0
         for thread in range(self._orders.threads):
             with suppress(FileNotFoundError):
-                found += os.stat(os.path.join(self._orders.folder, f"{name}.{thread}")).st_size
+                found += os.stat(os.path.join(self._orders.directory, f"{name}.{thread}")).st_size
         return found
 
     def _start(self, operations: int, retries: list[tuple[str, str, str, int]]) -> None:
@@ -272,7 +272,7 @@ class _Workers:
         _end(process)
         self.kills[how] += 1
         self._ended += self._size(name)
-        done = list(read(orders.folder, name))
+        done = list(read(orders.directory, name))
         retries = [
             (one.session, one.asked["key"], one.asked["of"], one.asked["size"])
             for one in done

@@ -69,7 +69,7 @@ class Orders(NamedTuple):
 
     path: str
     options: dict[str, Any]
-    folder: str
+    directory: str
     name: str
     seed: int
     threads: int
@@ -94,7 +94,7 @@ class Thread:
         self._count = 0
         self._made = 0
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._journal = os.open(os.path.join(orders.folder, self._name), flags, 0o600)
+        self._journal = os.open(os.path.join(orders.directory, self._name), flags, 0o600)
         self._family: list[str] = []
         self._kept: list[tuple[str, str, str, int]] = list(orders.retries if number == 0 else [])
         self._read: dict[str, tuple[int, str]] = {}

@@ -108,7 +108,7 @@ def test_what_is_left_of_what_was_forgotten_is_found(monkeypatch: pytest.MonkeyP
     """N-17: a store that forgets without erasing is noticed by row 18, with the file that still has it."""
     case = erasure.Case("files", "redact", "a message", "new", 1)
     assert case.run().ok
-    monkeypatch.setattr(hansard.Store, "compact", lambda _: None)
+    monkeypatch.setattr(hansard.Store, "compact", lambda _, **__: None)
     left = case.run()
     assert not left.ok
     assert "log.jsonl" in left.detail

@@ -22,7 +22,7 @@ def test_workloads_run(system: str, tmp_path: Path) -> None:
     names = ["append", "growth", "batch", "filled", "read", "fork", "listing", "disk"]
     names += ["writers:threads:2:one", "writers:threads:2:many"]
     order = {"system": system, "workloads": names, "scale": SMALL, "material": str(material)}
-    found = worker.obey({**order, "folder": str(tmp_path / "work")})
+    found = worker.obey({**order, "directory": str(tmp_path / "work")})
     assert not [name for name in found if name.startswith("failed:")]
     assert {"append_us", "growth_us", "load_ms", "last_us", "fork_ms", "disk_ratio"} <= set(found)
     assert found["loaded"] == 80

@@ -31,17 +31,17 @@ ROUNDS: Final = 15
 LOADED: Final = 100_000
 
 
-def small_sessions(folder: Path) -> Result:
+def small_sessions(directory: Path) -> Result:
     """1,000 sessions × 50 messages on disk, compacted, and their JSON."""
     raw = _raw()
-    with hansard.open(folder / "store", durability="os", auto_compact=False) as store:
+    with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
         for number, lines in enumerate(_sessions()):
             session = store.session(f"session-{number}")
             for line in lines:
                 session.add_message(msgspec.json.decode(line))
-        before = on_disk(folder / "store")[0]
+        before = on_disk(directory / "store")[0]
         taken = seconds(store.compact)
-    size, blocks = on_disk(folder / "store")
+    size, blocks = on_disk(directory / "store")
     share, speed = _reference()
     note = (
         f"{before / raw:.3f} before; compaction {raw / taken / 1e6:.1f} MB/s; counted in blocks of the file "
@@ -50,15 +50,15 @@ def small_sessions(folder: Path) -> Result:
     return _share("small_sessions", small_sessions, size, raw, 0.32, note)
 
 
-def long_session(folder: Path) -> Result:
+def long_session(directory: Path) -> Result:
     """One session of 50,000 messages on disk, compacted, and their JSON."""
     raw = _raw()
-    with hansard.open(folder / "store", durability="os", auto_compact=False) as store:
+    with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
         session = store.session("long")
         for line in _lines():
             session.add_message(msgspec.json.decode(line))
         taken = seconds(store.compact)
-    size = on_disk(folder / "store")[0]
+    size = on_disk(directory / "store")[0]
     packed, spent = 0, 0.0
     # A sample, since it takes half a minute for all.
     pieces = list(_pieces(4 << 20))[:3]
@@ -75,9 +75,9 @@ def long_session(folder: Path) -> Result:
     return _share("long_session", long_session, size, raw, 0.25, note)
 
 
-def last_cold(folder: Path) -> Result:
+def last_cold(directory: Path) -> Result:
     """The last 50 of 1,000,000 messages, compacted, in a new process, and of 1,000."""
-    with hansard.open(folder / "store", durability="os", auto_compact=False) as store:
+    with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
         fill(store.session("short"), 1_000)
         _compact_quickly(store, "short")
         # Whenever it has grown by this much, as in the background.
@@ -88,13 +88,13 @@ def last_cold(folder: Path) -> Result:
     growth: dict[str, list[int]] = {"long": [], "short": []}
 
     def cold(name: str) -> float:
-        answer = run_cold(str(folder / "store"), name)
+        answer = run_cold(str(directory / "store"), name)
         growth[name].append(answer["grown"])
         assert answer["count"] == EACH
         return float(answer["seconds"]) * 1000
 
     ours, limit, ratio = alternate(lambda: cold("long"), lambda: cold("short"), ROUNDS)
-    files = len(os.listdir(folder / "store/sessions/long"))
+    files = len(os.listdir(directory / "store/sessions/long"))
     note = (
         f"{files} files; resident memory grew by {max(growth['long']) / 1024:.1f} MiB, of 1,000 by "
         f"{max(growth['short']) / 1024:.1f} MiB"
@@ -104,13 +104,13 @@ def last_cold(folder: Path) -> Result:
     )
 
 
-def load_compacted(folder: Path) -> Result:
+def load_compacted(directory: Path) -> Result:
     """Loading 100,000 compacted messages into dicts, and zstandard and msgspec on the same bytes."""
-    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    store = hansard.open(directory / "store", durability="os", auto_compact=False)
     session = store.session("long")
     fill(session, LOADED)
     _compact_quickly(store, "long")
-    (path,) = (folder / "store/sessions/long").glob("*.zst")
+    (path,) = (directory / "store/sessions/long").glob("*.zst")
     frames = _frames(path.read_bytes())
     decompress = zstandard.ZstdDecompressor().decompress
     decode = msgspec.json.Decoder().decode_lines
@@ -132,13 +132,15 @@ def load_compacted(folder: Path) -> Result:
     )
 
 
-def linear(folder: Path) -> Result:
+def linear(directory: Path) -> Result:
     """Bytes read and written by 120 compactions for each byte that a session grew by, and by 30."""
     each = 400  # together they are more than the 8 MiB up to which segments are joined
 
     def work(times: int) -> float:
         moved = appended = 0
-        with hansard.open(folder / f"store-{times}", durability="os", auto_compact=False) as store:
+        with hansard.open(
+            directory / f"store-{times}", durability="os", auto_compact=False
+        ) as store:
             session = store.session("s")
             for place in range(times):
                 lines = _lines()[place * each : (place + 1) * each]
@@ -179,7 +181,7 @@ def _compact_quickly(store: hansard.Store, session_id: str) -> None:
     """Compact a session as the thread of a store does."""
     from hansard.maintenance.compact import QUICK, compact_session
 
-    compact_session(store._backend, session_id, level=QUICK)  # noqa: SLF001 - there is no other way
+    compact_session(store._backend, session_id, level=QUICK)  # noqa: SLF001 - the only way
 
 
 # -- messages -----------------------------------------------------------------------------------
@@ -234,10 +236,10 @@ def _reference() -> tuple[float, float]:
 # -- files --------------------------------------------------------------------------------------
 
 
-def on_disk(folder: Path) -> tuple[int, int]:
+def on_disk(directory: Path) -> tuple[int, int]:
     """Return the bytes of all files of a store, and what they and their directories take in blocks."""
     size = blocks = 0
-    for path, _, files in os.walk(folder):
+    for path, _, files in os.walk(directory):
         blocks += os.stat(path).st_blocks * 512
         for file in files:
             status = os.lstat(os.path.join(path, file))

@@ -91,24 +91,24 @@ with hansard.open(path, durability=durability, auto_compact=False) as store:
 """
 
 
-def during_other_sync(folder: Path) -> Result:
+def during_other_sync(directory: Path) -> Result:
     """The longest `"sync"` append during a compaction in another process, less the longest without; 50 ms."""
-    return _measure(folder, during_other_sync, "sync", own=False)
+    return _measure(directory, during_other_sync, "sync", own=False)
 
 
-def during_other_os(folder: Path) -> Result:
+def during_other_os(directory: Path) -> Result:
     """The longest `"os"` append during a compaction in another process, less the longest without; 50 ms."""
-    return _measure(folder, during_other_os, "os", own=False)
+    return _measure(directory, during_other_os, "os", own=False)
 
 
-def during_own_sync(folder: Path) -> Result:
+def during_own_sync(directory: Path) -> Result:
     """The longest `"sync"` append during a compaction in one of the four, less the longest without; 50 ms."""
-    return _measure(folder, during_own_sync, "sync", own=True)
+    return _measure(directory, during_own_sync, "sync", own=True)
 
 
-def during_own_os(folder: Path) -> Result:
+def during_own_os(directory: Path) -> Result:
     """The longest `"os"` append during a compaction in one of the four, less the longest without; 50 ms."""
-    return _measure(folder, during_own_os, "os", own=True)
+    return _measure(directory, during_own_os, "os", own=True)
 
 
 ALL: list[Callable[[Path], Result]] = [
@@ -120,14 +120,14 @@ ALL: list[Callable[[Path], Result]] = [
 
 
 def _measure(
-    folder: Path, function: Callable[..., object], durability: str, *, own: bool
+    directory: Path, function: Callable[..., object], durability: str, *, own: bool
 ) -> Result:
-    path, stop = str(folder / "store"), str(folder / "stop")
+    path, stop = str(directory / "store"), str(directory / "stop")
     with hansard.open(path, durability="os", auto_compact=False) as store:
         compaction.fill(store.session("long"), MESSAGES)
-    size = compaction.on_disk(folder / "store")[0]
+    size = compaction.on_disk(directory / "store")[0]
     os.sync()
-    outs = [str(folder / f"out-{number}") for number in range(WRITERS + 1)]
+    outs = [str(directory / f"out-{number}") for number in range(WRITERS + 1)]
     programs = [*[(_WRITER, "")] * (WRITERS - 1), (_WRITER, "keeps" if own else ""), (_PROBE, "")]
     writers = [
         subprocess.Popen(
@@ -154,7 +154,7 @@ def _measure(
             others.append(
                 subprocess.Popen([sys.executable, "-c", _COMPACTOR, path, durability], text=True)
             )
-        while not _is_compacted(folder / "store") and time.perf_counter() < begin + PATIENCE:
+        while not _is_compacted(directory / "store") and time.perf_counter() < begin + PATIENCE:
             time.sleep(0.02)
         end = time.perf_counter()
         time.sleep(AFTER)
@@ -171,7 +171,7 @@ def _measure(
 
 
 def _is_compacted(store: Path) -> bool:
-    """Say whether all that was sealed is compressed, and the checkpoint written, which comes last."""
+    """Return whether all sealed segments are compressed, and the checkpoint, which comes last, is written."""
     names = os.listdir(store / "sessions/long")
     return "checkpoint" in names and not any(name.endswith("1.jsonl") for name in names)
 

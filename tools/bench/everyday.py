@@ -26,11 +26,11 @@ LONG = 100_000
 FORK = 2_000
 
 
-def append_os(folder: Path) -> Result:
+def append_os(directory: Path) -> Result:
     """One `"os"` append, and flock + fstat + write + unlock of a ready line."""
-    session = hansard.open(folder / "store", durability="os", auto_compact=False).session("s")
-    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
-    file = os.open(folder / "file", os.O_CREAT | os.O_RDWR | os.O_APPEND)
+    session = hansard.open(directory / "store", durability="os", auto_compact=False).session("s")
+    lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR)
+    file = os.open(directory / "file", os.O_CREAT | os.O_RDWR | os.O_APPEND)
     line = b"x" * 850 + b"\n"
 
     def bare(_: int) -> None:
@@ -47,10 +47,10 @@ def append_os(folder: Path) -> Result:
     return Result("append_os", claim_of(append_os), f"{ours:.1f} µs", f"{limit:.1f} µs", ratio, 4.0)
 
 
-def append_sync(folder: Path) -> Result:
+def append_sync(directory: Path) -> Result:
     """One `"sync"` append, and bare write + fdatasync."""
-    session = hansard.open(folder / "store").session("s")
-    file = os.open(folder / "file", os.O_CREAT | os.O_RDWR | os.O_APPEND)
+    session = hansard.open(directory / "store").session("s")
+    file = os.open(directory / "file", os.O_CREAT | os.O_RDWR | os.O_APPEND)
     line = b"x" * 850 + b"\n"
 
     def bare(_: int) -> None:
@@ -67,9 +67,9 @@ def append_sync(folder: Path) -> Result:
     )
 
 
-def append_long(folder: Path) -> Result:
+def append_long(directory: Path) -> Result:
     """One `"os"` append at 100,000 messages, and at 100."""
-    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    store = hansard.open(directory / "store", durability="os", auto_compact=False)
     long = _long_session(store)
     short = store.session("short")
     short.add_messages(MESSAGES[:100])
@@ -83,9 +83,9 @@ def append_long(folder: Path) -> Result:
     )
 
 
-def threads(folder: Path) -> Result:
+def threads(directory: Path) -> Result:
     """Appends a second of 16 threads on one `"sync"` session, and of one thread."""
-    store = hansard.open(folder / "store")
+    store = hansard.open(directory / "store")
     count = iter(range(1000))
 
     def rate(number: int, each: int) -> float:
@@ -110,7 +110,7 @@ def threads(folder: Path) -> Result:
     )
 
 
-def tasks(folder: Path) -> Result:
+def tasks(directory: Path) -> Result:
     """Appends a second of 64 tasks on one `"sync"` session, and of one thread."""
 
     async def rate(store: hansard.aio.Store, each: int) -> float:
@@ -126,11 +126,11 @@ def tasks(folder: Path) -> Result:
         return 64 * each / (time.perf_counter() - start)
 
     async def once() -> float:
-        async with hansard.aio.open(folder / "store") as store:
+        async with hansard.aio.open(directory / "store") as store:
             return await rate(store, 40)
 
     def alone() -> float:
-        with hansard.open(folder / "store") as store:
+        with hansard.open(directory / "store") as store:
             session = store.session()
             return 600 / seconds(lambda: [session.add_message(MESSAGES[i]) for i in range(600)])
 
@@ -140,11 +140,11 @@ def tasks(folder: Path) -> Result:
     )
 
 
-def tasks_16(folder: Path) -> Result:
+def tasks_16(directory: Path) -> Result:
     """Appends a second of 16 tasks on one `"sync"` session, and of one task."""
 
     async def rate(number: int, each: int) -> float:
-        async with hansard.aio.open(folder / "store") as store:
+        async with hansard.aio.open(directory / "store") as store:
             session = store.session()
             await session.add_message({"role": "system", "content": "begin"})
 
@@ -164,9 +164,9 @@ def tasks_16(folder: Path) -> Result:
     )
 
 
-def jitter(folder: Path) -> Result:
+def jitter(directory: Path) -> Result:
     """How long an event loop is blocked while 100,000 messages are loaded, listed and verified; 50 ms."""
-    _long_session(hansard.open(folder / "store", durability="os", auto_compact=False))
+    _long_session(hansard.open(directory / "store", durability="os", auto_compact=False))
 
     async def beat(gaps: list[float]) -> None:
         # The time that this process has worked, and not that of the others on the machine.
@@ -179,7 +179,7 @@ def jitter(folder: Path) -> Result:
 
     async def main() -> float:
         gaps: list[float] = []
-        async with hansard.aio.open(folder / "store") as store:
+        async with hansard.aio.open(directory / "store") as store:
             beating = asyncio.create_task(beat(gaps))
             session = store.session("long")
             kept: list[object] = [await session.messages(), await session.messages_json()]
@@ -191,11 +191,11 @@ def jitter(folder: Path) -> Result:
     return Result("jitter", claim_of(jitter), f"{longest:.0f} ms", "50 ms", longest / 50, 1.0)
 
 
-def load(folder: Path) -> Result:
+def load(directory: Path) -> Result:
     """Loading 100,000 messages into dicts, and msgspec's `decode_lines` of the same bytes."""
-    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    store = hansard.open(directory / "store", durability="os", auto_compact=False)
     session = _long_session(store)
-    path = folder / "store" / "sessions" / session.id / "log.jsonl"
+    path = directory / "store" / "sessions" / session.id / "log.jsonl"
     data = path.read_bytes()
     decode = msgspec.json.Decoder().decode_lines
     assert len(session.messages()) == LONG
@@ -207,11 +207,11 @@ def load(folder: Path) -> Result:
     )
 
 
-def load_json(folder: Path) -> Result:
+def load_json(directory: Path) -> Result:
     """Loading 100,000 messages as JSON bytes, and reading the file."""
-    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    store = hansard.open(directory / "store", durability="os", auto_compact=False)
     session = _long_session(store)
-    path = folder / "store" / "sessions" / session.id / "log.jsonl"
+    path = directory / "store" / "sessions" / session.id / "log.jsonl"
     ours, limit, ratio = alternate(
         lambda: seconds(session.messages_json), lambda: seconds(path.read_bytes), 5
     )
@@ -225,15 +225,15 @@ def load_json(folder: Path) -> Result:
     )
 
 
-def last_fifty(folder: Path) -> Result:
+def last_fifty(directory: Path) -> Result:
     """The last 50 of 100,000 messages through a fresh handle, and of 100."""
-    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    store = hansard.open(directory / "store", durability="os", auto_compact=False)
     _long_session(store)
     store.session("short").add_messages(MESSAGES[:100])
     store.close()
 
     def cold(name: str) -> float:
-        fresh = hansard.open(folder / "store", read_only=True)
+        fresh = hansard.open(directory / "store", read_only=True)
         taken = seconds(lambda: fresh.session(name).messages(last=50))
         fresh.close()
         return taken * 1e6
@@ -244,12 +244,12 @@ def last_fifty(folder: Path) -> Result:
     )
 
 
-def seen(folder: Path) -> Result:
+def seen(directory: Path) -> Result:
     """Seeing another handle's append on a warm handle at 100,000 messages, and at 100."""
-    writer = hansard.open(folder / "store", durability="os", auto_compact=False)
+    writer = hansard.open(directory / "store", durability="os", auto_compact=False)
     _long_session(writer)
     writer.session("short").add_messages(MESSAGES[:100])
-    reader = hansard.open(folder / "store", read_only=True)
+    reader = hansard.open(directory / "store", read_only=True)
 
     def once(name: str) -> float:
         theirs, session = writer.session(name), reader.session(name)
@@ -269,9 +269,9 @@ def seen(folder: Path) -> Result:
     return Result("seen", claim_of(seen), f"{ours:.0f} µs", f"{limit:.0f} µs", ratio, 1.5)
 
 
-def fork(folder: Path) -> Result:
+def fork(directory: Path) -> Result:
     """Forking a session of 100,000 messages, and one of 10."""
-    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    store = hansard.open(directory / "store", durability="os", auto_compact=False)
     long = _long_session(store)
     short = store.session("short")
     short.add_messages(MESSAGES[:10])
@@ -281,16 +281,16 @@ def fork(folder: Path) -> Result:
         9,
     )
     child = long.fork("child")
-    size = sum(file.stat().st_size for file in (folder / "store/sessions/child").iterdir())
+    size = sum(file.stat().st_size for file in (directory / "store/sessions/child").iterdir())
     assert size < FORK, f"a fork takes {size} bytes"
     assert child.messages(last=1) == long.messages(last=1)
     return Result("fork", claim_of(fork), f"{ours:.0f} µs", f"{limit:.0f} µs", ratio, 1.5)
 
 
-def parts(folder: Path) -> Result:
+def parts(directory: Path) -> Result:
     """A part of a streamed message in a `"sync"` store, and a message in an `"os"` store."""
-    stream = hansard.open(folder / "store").session("s").stream()
-    session = hansard.open(folder / "other", durability="os", auto_compact=False).session("s")
+    stream = hansard.open(directory / "store").session("s").stream()
+    session = hansard.open(directory / "other", durability="os", auto_compact=False).session("s")
     message = {"role": "assistant", "content": "word "}
     ours, limit, ratio = alternate(
         lambda: median_us(lambda _: stream.write("word "), 2000),
@@ -300,9 +300,9 @@ def parts(folder: Path) -> Result:
     return Result("parts", claim_of(parts), f"{ours:.1f} µs", f"{limit:.1f} µs", ratio, 1.5)
 
 
-def start(folder: Path) -> Result:
+def start(directory: Path) -> Result:
     """`from hansard import open`, and `import msgspec`: the difference must stay under 25 ms."""
-    del folder
+    del directory
 
     def spent(statement: str) -> float:
         code = (

@@ -4,7 +4,7 @@ import statistics
 from collections import defaultdict
 from typing import Any, Final
 
-#: What a figure is of so many of: figures of other numbers are not compared.
+#: Figures with the number of things that they count; others are not compared.
 _COUNTS: Final = {
     "load_ms": "loaded",
     "memory_mb": "loaded",

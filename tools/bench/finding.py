@@ -126,9 +126,9 @@ def searches(path: Path) -> dict[str, float]:
         }
 
 
-def measure(folder: Path, megabytes: int, command: str | None) -> dict[str, object]:
+def measure(directory: Path, megabytes: int, command: str | None) -> dict[str, object]:
     """Measure everything."""
-    path = folder / "store"
+    path = directory / "store"
     with hansard.open(path, durability="os", auto_compact=False) as store:
         fill(store, megabytes)
     logs = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) / 1e6
@@ -142,7 +142,7 @@ def measure(folder: Path, megabytes: int, command: str | None) -> dict[str, obje
         "search, ms": searches(path),
     }
     if command is not None:
-        table = folder / "table.db"
+        table = directory / "table.db"
         fill_table(table, megabytes)
         size = table.stat().st_size
         other, other_memory = enable_fts(command, table)
@@ -160,11 +160,11 @@ def main() -> None:
     parser.add_argument("--sqlite-utils", metavar="PATH")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="hansard-bench-"))
+    directory = Path(tempfile.mkdtemp(prefix="hansard-bench-"))
     try:
-        report = measure(folder, given.megabytes, given.sqlite_utils)
+        report = measure(directory, given.megabytes, given.sqlite_utils)
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(directory)
     text = json.dumps(report, indent=2)
     print(text)
     if given.json is not None:

@@ -61,20 +61,20 @@ def judge(bounds: Iterable[Bound], tries: int = TRIES) -> list[Finding]:
     return found
 
 
-def bounds_in(folder: Path) -> list[Bound]:
-    """Return what is looked at: stores and files are made in a folder."""
-    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+def bounds_in(directory: Path) -> list[Bound]:
+    """Return what is looked at: stores and files are made in a directory."""
+    store = hansard.open(directory / "store", durability="os", auto_compact=False)
     long, short = store.session("long"), store.session("short")
     for _ in range(0, LONG, 1_000):
         long.add_messages(_MESSAGES)
     short.add_messages(_MESSAGES[:100])
-    log = folder / "store" / "sessions" / "long" / "log.jsonl"
+    log = directory / "store" / "sessions" / "long" / "log.jsonl"
     data = log.read_bytes()
-    reader = hansard.open(folder / "store", read_only=True)
+    reader = hansard.open(directory / "store", read_only=True)
     return [
         Bound(
             'one "os" append, over flock + fstat + write + unlock of a ready line',
-            partial(_append, store.session("appended"), folder),
+            partial(_append, store.session("appended"), directory),
             8.0,
         ),
         Bound("one append at 20,000 messages, over one at 100", partial(_growth, long, short), 2.0),
@@ -87,7 +87,7 @@ def bounds_in(folder: Path) -> list[Bound]:
         ),
         Bound(
             "the last 50 of 20,000 through a fresh handle, over those of 100",
-            partial(_last, folder / "store"),
+            partial(_last, directory / "store"),
             2.5,
         ),
         Bound(
@@ -101,11 +101,11 @@ def bounds_in(folder: Path) -> list[Bound]:
 def main() -> int:
     """Look, say it, and exit 1 on a clear regression."""
     begin = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="hansard-guard-"))
+    directory = Path(tempfile.mkdtemp(prefix="hansard-guard-"))
     try:
-        findings = judge(bounds_in(folder))
+        findings = judge(bounds_in(directory))
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(directory)
     for finding in findings:
         print(say(finding))
     print(f"speed: {time.monotonic() - begin:.1f} s")
@@ -119,9 +119,9 @@ def say(finding: Finding) -> str:
     return f"{word:4} {finding.ratio:6.2f} (at most {finding.bound:g}{tries})  {finding.name}"
 
 
-def _append(session: hansard.Session, folder: Path) -> float:
-    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
-    file = os.open(folder / "file", os.O_CREAT | os.O_RDWR | os.O_APPEND)
+def _append(session: hansard.Session, directory: Path) -> float:
+    lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR)
+    file = os.open(directory / "file", os.O_CREAT | os.O_RDWR | os.O_APPEND)
     line = b"x" * 850 + b"\n"
 
     def bare(_: int) -> None:

@@ -11,16 +11,16 @@ from tools.bench.workload import median_us, messages, seconds
 _LINE = b"x" * 850 + b"\n"
 
 
-def measure(folder: Path) -> dict[str, float]:
+def measure(directory: Path) -> dict[str, float]:
     """Return the limits, in microseconds, and in milliseconds for 10,000 messages."""
     said = messages(2_000)
     encode, decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
     lines = [encode(message) for message in said]
-    path = folder / "file"
+    path = directory / "file"
     data = b"\n".join(lines * 5)
     path.write_bytes(data)
     file = os.open(path, os.O_RDWR | os.O_APPEND)
-    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+    lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR)
 
     def locked(_: int) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -90,15 +90,15 @@ def _in_turn(*calls: Callable[[], object]) -> list[float]:
     return [statistics.median(of_one) for of_one in times]
 
 
-def measure(folder: Path, count: int) -> dict[str, float]:
+def measure(directory: Path, count: int) -> dict[str, float]:
     """Fill a store, and return milliseconds by what was done."""
     found: dict[str, float] = {}
-    with hansard.open(folder / "store", durability="os", auto_compact=False) as store:
+    with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
         _fill(store, count)
         found["first index"] = _milliseconds(store.count)
         infos = store.sessions().items
         assert len(infos) == count
-        table = _by_hand(folder / "table.db", infos)
+        table = _by_hand(directory / "table.db", infos)
         every = f"SELECT {_COLUMNS} FROM session ORDER BY"  # noqa: S608 - our own names
 
         def by_hand(order: str, limit: int = -1) -> Callable[[], object]:
@@ -122,9 +122,9 @@ def measure(folder: Path, count: int) -> dict[str, float]:
         found.update(zip(("table, by id", "table, newest first"), theirs, strict=True))
         found["ratio, all by id"] = both[0] / both[1]
         table.close()
-    with hansard.open(folder / "store", durability="os") as store:
+    with hansard.open(directory / "store", durability="os") as store:
         found["a new process, all by id"] = _milliseconds(store.sessions)
-    with hansard.open(folder / "store", read_only=True) as store:
+    with hansard.open(directory / "store", read_only=True) as store:
         found["a process that may not write, first time"] = _milliseconds(store.sessions)
     return found
 
@@ -137,11 +137,11 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=10_000)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="hansard-bench-"))
+    directory = Path(tempfile.mkdtemp(prefix="hansard-bench-"))
     try:
-        found = measure(folder, arguments.sessions)
+        found = measure(directory, arguments.sessions)
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(directory)
     for name, value in found.items():
         unit = "" if name.startswith("ratio") else " ms"
         print(f"{name:45}{value:12.2f}{unit}")

@@ -70,12 +70,12 @@ def main() -> int:
         if name not in wanted:
             continue
         print(f"{name} …", file=sys.stderr, flush=True)
-        folder = Path(tempfile.mkdtemp(prefix="hansard-bench-"))
+        directory = Path(tempfile.mkdtemp(prefix="hansard-bench-"))
         try:
-            results.append(function(folder))
+            results.append(function(directory))
             print(f"  {results[-1].ratio:.3f}", file=sys.stderr, flush=True)
         finally:
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
     machine = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "python": platform.python_version(),

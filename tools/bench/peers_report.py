@@ -106,11 +106,11 @@ class Report:
         page.write_text(between_marks(text, self.markdown("../images")), encoding="utf-8")
         self.write_plots(page.parents[1] / "images")
 
-    def write_plots(self, folder: Path) -> None:
-        """Write the plots into a folder."""
-        folder.mkdir(parents=True, exist_ok=True)
+    def write_plots(self, directory: Path) -> None:
+        """Write the plots into a directory."""
+        directory.mkdir(parents=True, exist_ok=True)
         for name, (_, drawn) in self.plots().items():
-            (folder / f"{name}.svg").write_text(drawn, encoding="utf-8")
+            (directory / f"{name}.svg").write_text(drawn, encoding="utf-8")
 
     def _figure(self, system: str, name: str) -> float | None:
         if name == "list_us_each":
@@ -166,7 +166,7 @@ class Report:
             if found:
                 rows.append([entry.title, *(_number(found.get(length)) for length in lengths)])
         heads = [f"{int(length):,}" for length in lengths]
-        return _table(["one append, in µs, at so many messages", *heads], rows)
+        return _table(["one append, in µs, at a number of messages", *heads], rows)
 
     def _writers(self) -> str:
         names = sorted(

@@ -144,13 +144,15 @@ class Run:
 
     def _syncs(self, name: str) -> None:
         begin = time.perf_counter()
-        folder = Path(tempfile.mkdtemp(dir=self._root))
-        command = self._command({"system": name, "workloads": ["syncs"], "folder": str(folder)})
+        directory = Path(tempfile.mkdtemp(dir=self._root))
+        command = self._command(
+            {"system": name, "workloads": ["syncs"], "directory": str(directory)}
+        )
         count = syncs.traced(command, self._environment, _TIMEOUT)
         if count is not None:
             self.figures.add(name, {"syncs": count / 40})
         self._tell(begin, f"{name}: syncs")
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
     def _start(self, name: str) -> None:
         """Measure what it takes to import a system and to open it, and the memory of that."""
@@ -165,8 +167,8 @@ class Run:
         begin, times = time.perf_counter(), []
         # The first compiles; a quick look takes what is there.
         for _ in range(3 if KNOWN[name].light else min(2, self.scale.rounds)):
-            folder = tempfile.mkdtemp(dir=self._root)
-            done = self._process([str(installed.python()), "-c", code, name, folder])
+            directory = tempfile.mkdtemp(dir=self._root)
+            done = self._process([str(installed.python()), "-c", code, name, directory])
             if done is not None:
                 times.append([float(word) for word in done.split()])
         self._tell(begin, f"{name}: start")
@@ -186,11 +188,11 @@ class Run:
         **more: Any,
     ) -> None:
         """Have a process do some workloads, and keep what it has found; with `again`, where one was kept."""
-        folder = self._root / f"kept-{name}"
+        directory = self._root / f"kept-{name}"
         if not keep and not again:
-            folder = Path(tempfile.mkdtemp(dir=self._root))
+            directory = Path(tempfile.mkdtemp(dir=self._root))
         begin = time.perf_counter()
-        order = {"system": name, "workloads": workloads, "folder": str(folder), **more}
+        order = {"system": name, "workloads": workloads, "directory": str(directory), **more}
         answer = self._process(self._command(order))
         found: dict[str, Any] = (
             json.loads(answer) if answer else {f"failed:{workloads[0]}": "no answer"}
@@ -202,10 +204,10 @@ class Run:
         self.figures.add(name, found)
         self._tell(begin, f"{name}: {', '.join(workloads)}")
         if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
 
     def _tell(self, begin: float, what: str) -> None:
-        """Tell the person who waits what is done."""
+        """Print progress."""
         if self._say:
             print(f"{time.perf_counter() - begin:6.1f} s  {what}", file=sys.stderr, flush=True)
 

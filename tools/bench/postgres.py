@@ -1,6 +1,6 @@
 """Measure a store in PostgreSQL against bare statements on the same server, and two other systems.
 
-The server, and who asks it, share one machine here: there is no network, so that what is measured is the
+Server and clients share one machine, without a network: what is measured is the
 work and not the way.
 """
 
@@ -50,9 +50,9 @@ def _timed(do: Callable[[], object]) -> float:
     return _clock() - begin
 
 
-def pg_append(folder: Path) -> Result:
+def pg_append(directory: Path) -> Result:
     """One `append` against a bare single-row INSERT with its commit, one after the other, p50."""
-    del folder
+    del directory
     messages = conversation(1, 200)
     with _server() as server:
         url = server.database()
@@ -107,9 +107,9 @@ def _per_second(store: hansard.Store, writers: int) -> float:
     return sum(counts) / (_clock() - begin)
 
 
-def pg_writers(folder: Path) -> Result:
+def pg_writers(directory: Path) -> Result:
     """16 writers of one process on one session against one writer, appends a second."""
-    del folder
+    del directory
     with _server() as server, hansard.open(server.database()) as store:
         _per_second(store, 1)
         one = _per_second(store, 1)
@@ -125,9 +125,9 @@ def pg_writers(folder: Path) -> Result:
     )
 
 
-def pg_load(folder: Path) -> Result:
+def pg_load(directory: Path) -> Result:
     """10,000 events read against a bare SELECT of the same rows."""
-    del folder
+    del directory
     messages = conversation(2, 200)
     with _server() as server:
         url = server.database()
@@ -176,9 +176,9 @@ FROM hansard.index_session s, generate_series(2, {times}) k;
 ANALYZE hansard.sessions, hansard.index_entry, hansard.index_session"""
 
 
-def pg_listing(folder: Path) -> Result:
+def pg_listing(directory: Path) -> Result:
     """1,000 of 100,000 sessions listed, the latest first, against 100 ms."""
-    del folder
+    del directory
     with _server() as server:
         url = server.database()
         with hansard.open(url, durability="os") as store:
@@ -216,9 +216,9 @@ def pg_listing(folder: Path) -> Result:
     )
 
 
-def pg_and_langgraph(folder: Path) -> Result:
+def pg_and_langgraph(directory: Path) -> Result:
     """A turn of 2 messages appended, compared with LangGraph's PostgresSaver that saves the state, p50."""
-    del folder
+    del directory
     from langgraph.checkpoint.base import create_checkpoint, empty_checkpoint
     from langgraph.checkpoint.postgres import PostgresSaver
 
@@ -277,9 +277,9 @@ def pg_and_langgraph(folder: Path) -> Result:
     )
 
 
-def pg_and_agents(folder: Path) -> Result:
+def pg_and_agents(directory: Path) -> Result:
     """A turn of 2 messages appended, compared with the Agents SDK's SQLAlchemySession, p50."""
-    del folder
+    del directory
     from agents.extensions.memory import SQLAlchemySession
 
     messages = conversation(4, 2 * TURNS)
@@ -329,15 +329,15 @@ def pg_and_agents(folder: Path) -> Result:
     )
 
 
-def pg_copy(folder: Path) -> Result:
+def pg_copy(directory: Path) -> Result:
     """10,000 events copied from files to PostgreSQL and compared, against adding them one by one."""
     messages = conversation(5, 200)
     with _server() as server:
         url = server.database()
         with (
-            hansard.open(folder / "s", durability="os") as here,
+            hansard.open(directory / "s", durability="os") as here,
             hansard.open(url) as there,
-            hansard.open(folder / "b", durability="os") as back,
+            hansard.open(directory / "b", durability="os") as back,
         ):
             for number in range(20):
                 here.session(f"s{number}").add_messages((messages * 3)[:500])

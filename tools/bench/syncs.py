@@ -17,7 +17,7 @@ _CALLS: Final = "fsync,fdatasync,msync,sync_file_range"
 MARK: Final = 987_654_321
 _MARK: Final = re.compile(rf"\bfsync\({MARK}\)")
 _DONE: Final = re.compile(r"\)\s+= 0$")
-#: From so many syncs for each append on, an append is taken to be on the disk when it returns.
+#: From this number of syncs per append on, an append counts as durable when it returns.
 SYNCED: Final = 0.9
 
 

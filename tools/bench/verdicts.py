@@ -15,7 +15,7 @@ from tools.bench.scale import Scale
 _REREAD = ["lmdb_os", "openai"]
 #: Those that keep a message as it is; the others keep its text, without the calls of tools.
 _WHOLE = ["sqlite_normal", "lmdb_os", "openai", "langgraph", "eventsourcing"]
-#: The import of hansard may take so many milliseconds more than that of msgspec.
+#: Milliseconds that the import of hansard may take longer than that of msgspec.
 IMPORT = 20.0
 FORK = 2_048
 
@@ -143,7 +143,7 @@ def _reads(figures: Figures, scale: Scale) -> Iterator[Verdict]:
         found = f"{_number(mine)} and {_number(other * 1000)} µs"
         yield Verdict(what, against, found, other * 1000 / mine, 200.0, more=True)
     yield _peer(
-        figures, "The whole list again after that", "hansard_os", best, "again_ms", 1.0, "ms"
+        figures, "The complete list again after that", "hansard_os", best, "again_ms", 1.0, "ms"
     )
 
 

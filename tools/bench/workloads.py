@@ -1,6 +1,6 @@
 """What each system is made to do: one function for each workload, run in a separate process.
 
-A function gets a system, a scale and a folder, and returns figures by name. Where a system lacks the
+A function gets a system, a scale and a directory, and returns figures by name. Where a system lacks the
 operation, nothing is returned; where it is too slow for the scale, the figure is of as many messages as it
 reached.
 """
@@ -35,20 +35,20 @@ RARE: Final = "quintessence"
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-def append(system: str, scale: Scale, folder: Path) -> Figures:
+def append(system: str, scale: Scale, directory: Path) -> Figures:
     """Append one message at a time to a new session."""
-    peer = class_of(system)(folder)
+    peer = class_of(system)(directory)
     peer.append("s", MESSAGES[0])
     median, done = timed(lambda i: peer.append("s", _message(i)), scale.appends, scale.budget)
     peer.close()
     return {"append_us": median, "appended": done}
 
 
-def syncs(system: str, scale: Scale, folder: Path) -> Figures:
+def syncs(system: str, scale: Scale, directory: Path) -> Figures:
     """Append between two marks that a tracer can see: syncs of a descriptor that is none."""
     del scale
     count = 40
-    peer = class_of(system)(folder)
+    peer = class_of(system)(directory)
     peer.append("s", MESSAGES[0])
     _mark()
     for place in range(count):
@@ -57,9 +57,9 @@ def syncs(system: str, scale: Scale, folder: Path) -> Figures:
     return {"count": count}
 
 
-def growth(system: str, scale: Scale, folder: Path) -> Figures:
+def growth(system: str, scale: Scale, directory: Path) -> Figures:
     """Append one message at a time to a session of growing length."""
-    peer = class_of(system)(folder)
+    peer = class_of(system)(directory)
     found: dict[str, float] = {}
     length = 0
     for wanted in scale.lengths:
@@ -75,12 +75,12 @@ def growth(system: str, scale: Scale, folder: Path) -> Figures:
     return {"growth_us": found}
 
 
-def batch(system: str, scale: Scale, folder: Path) -> Figures:
+def batch(system: str, scale: Scale, directory: Path) -> Figures:
     """Append 100 messages in one call."""
     kind = class_of(system)
     if not kind.has("extend"):
         return {}
-    peer = kind(folder)
+    peer = kind(directory)
     peer.append("s", MESSAGES[0])
     batches = [MESSAGES[begin : begin + 100] for begin in range(0, 2_000, 100)]
     median, _ = timed(
@@ -90,16 +90,16 @@ def batch(system: str, scale: Scale, folder: Path) -> Figures:
     return {"batch_us": median / 100}
 
 
-def filled(system: str, scale: Scale, folder: Path) -> Figures:
+def filled(system: str, scale: Scale, directory: Path) -> Figures:
     """Make the session that `read` reads: as long as the system manages in time."""
-    peer = class_of(system)(folder)
+    peer = class_of(system)(directory)
     wanted = scale.loaded if _fast(system) else scale.common
     reached = fill(peer, "s", wanted, _patience(system, scale))
     peer.close()
     return {"filled": reached}
 
 
-def read(system: str, scale: Scale, folder: Path) -> Figures:
+def read(system: str, scale: Scale, directory: Path) -> Figures:
     """Load all, cold and warm, and the last 50, cold; and what memory the loaded messages take.
 
     Cold means: through a fresh handle, opening it included, in a process that has imported the system.
@@ -107,7 +107,7 @@ def read(system: str, scale: Scale, folder: Path) -> Figures:
     """
     kind = class_of(system)
     # What is imported at the first call is not what is measured.
-    warm_up = kind(folder / "other") if _made(folder / "other") else None
+    warm_up = kind(directory / "other") if _made(directory / "other") else None
     if warm_up is not None:
         warm_up.append("o", MESSAGES[0])
         warm_up.load("o")
@@ -115,7 +115,7 @@ def read(system: str, scale: Scale, folder: Path) -> Figures:
     gc.collect()
     before = resident()
     begin = time.perf_counter()
-    peer = kind.reader(folder)
+    peer = kind.reader(directory)
     loaded = peer.load("s")
     cold = time.perf_counter() - begin
     memory = resident() - before
@@ -134,7 +134,7 @@ def read(system: str, scale: Scale, folder: Path) -> Figures:
 
         def cold_last() -> float:
             begin = time.perf_counter()
-            fresh = kind.reader(folder)
+            fresh = kind.reader(directory)
             found = fresh.last("s", 50)
             taken = time.perf_counter() - begin
             assert len(found) == 50, len(found)  # noqa: PLR2004 - as requested
@@ -145,16 +145,16 @@ def read(system: str, scale: Scale, folder: Path) -> Figures:
     return found
 
 
-def seen(system: str, scale: Scale, folder: Path) -> Figures:
+def seen(system: str, scale: Scale, directory: Path) -> Figures:
     """Another process appends: what a warm handle takes to see it, and to have the whole list again."""
     kind = class_of(system)
-    peer = kind(folder)
+    peer = kind(directory)
     count = fill(peer, "s", scale.common, scale.filling)
     peer.close()
-    reader = kind.reader(folder)
+    reader = kind.reader(directory)
     reader.load("s")
     looks, again = [], []
-    with other_writer(system, folder) as write:
+    with other_writer(system, directory) as write:
         # Each alone: after a full load, the processor's caches are full of it.
         if kind.has("after"):
             for _ in range(15):
@@ -178,16 +178,16 @@ def seen(system: str, scale: Scale, folder: Path) -> Figures:
     return found
 
 
-def fork(system: str, scale: Scale, folder: Path) -> Figures:
+def fork(system: str, scale: Scale, directory: Path) -> Figures:
     """Fork a session, or copy it where people do that; what it takes on disk; and, in turn, begin one."""
     kind = class_of(system)
     if not kind.has("fork"):
         return {}
-    peer = kind(folder)
+    peer = kind(directory)
     count = fill(peer, "s", scale.common, scale.filling)
-    before = on_disk(folder)
+    before = on_disk(directory)
     first = seconds(lambda: peer.fork("s", "fork-first"))
-    taken = on_disk(folder) - before
+    taken = on_disk(directory) - before
     number = iter(range(1_000))
     begun: list[float] = []
 
@@ -206,12 +206,12 @@ def fork(system: str, scale: Scale, folder: Path) -> Figures:
     }
 
 
-def listing(system: str, scale: Scale, folder: Path) -> Figures:
+def listing(system: str, scale: Scale, directory: Path) -> Figures:
     """List sessions of one message each; the first time, which may build an index, is not counted."""
     kind = class_of(system)
     if not kind.has("sessions"):
         return {}
-    peer = kind(folder)
+    peer = kind(directory)
     begin, made = time.perf_counter(), 0
     while made < scale.listed and time.perf_counter() - begin < _patience(system, scale):
         _put(peer, f"s{made:06}", [MESSAGES[made % 2_000]])
@@ -227,10 +227,10 @@ def listing(system: str, scale: Scale, folder: Path) -> Figures:
     }
 
 
-def disk(system: str, scale: Scale, folder: Path, material: Path) -> Figures:
+def disk(system: str, scale: Scale, directory: Path, material: Path) -> Figures:
     """Keep sessions of 50 messages: bytes on disk over bytes of JSON; then look for a rare word."""
     kind = class_of(system)
-    peer = kind(folder)
+    peer = kind(directory)
     raw = kept = 0
     begin = time.perf_counter()
     with material.open("rb") as file:
@@ -251,7 +251,7 @@ def disk(system: str, scale: Scale, folder: Path, material: Path) -> Figures:
             kept += 1
             if kept == scale.kept or time.perf_counter() - begin > _patience(system, scale):
                 break
-    before = on_disk(folder)
+    before = on_disk(directory)
     found: Figures = {"kept": kept, "disk_written_ratio": before / raw}
     if kind.has("search"):
         found["search_first_ms"] = seconds(lambda: peer.search(RARE)) * 1000
@@ -259,14 +259,14 @@ def disk(system: str, scale: Scale, folder: Path, material: Path) -> Figures:
         found["search_ms"] = statistics.median(times) * 1000
         peer.close()
         with contextlib.suppress(OSError):  # derived, and no part of what the messages take
-            for file_ in (folder / "store").glob("index*"):
+            for file_ in (directory / "store").glob("index*"):
                 file_.unlink()
-        peer = kind(folder)
+        peer = kind(directory)
     if kind.has("shrink"):
         taken = seconds(peer.shrink)
         found["shrink_mb_s"] = raw / taken / 1e6
     peer.close()
-    found["disk_ratio"] = on_disk(folder) / raw
+    found["disk_ratio"] = on_disk(directory) / raw
     return found
 
 
@@ -312,9 +312,9 @@ def fill(peer: Peer, session: str, count: int, budget: float) -> int:
     return done
 
 
-def on_disk(folder: Path) -> int:
+def on_disk(directory: Path) -> int:
     """Return the sizes of all files, added up."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
 
 
 def resident() -> int:
@@ -327,9 +327,9 @@ def resident() -> int:
 
 
 @contextlib.contextmanager
-def other_writer(system: str, folder: Path) -> Iterator[Callable[[], None]]:
+def other_writer(system: str, directory: Path) -> Iterator[Callable[[], None]]:
     """Start a process that appends one message whenever it is told to."""
-    command = [sys.executable, "-m", "tools.bench.worker", "--echo", system, str(folder)]
+    command = [sys.executable, "-m", "tools.bench.worker", "--echo", system, str(directory)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -346,9 +346,9 @@ def other_writer(system: str, folder: Path) -> Iterator[Callable[[], None]]:
             process.wait(60)
 
 
-def echo(system: str, folder: Path, lines: Iterable[bytes]) -> None:
+def echo(system: str, directory: Path, lines: Iterable[bytes]) -> None:
     """Be the other process: append a message for each line, and say so."""
-    peer = class_of(system)(folder)
+    peer = class_of(system)(directory)
     if system.startswith("pydantic") or system == "strands":
         # What a run holds or counts must be known before it continues.
         _resume(peer)
@@ -387,8 +387,8 @@ def _patience(system: str, scale: Scale) -> float:
     return scale.filling * (12 if _fast(system) else 1)
 
 
-def _made(folder: Path) -> bool:
-    folder.mkdir(exist_ok=True)
+def _made(directory: Path) -> bool:
+    directory.mkdir(exist_ok=True)
     return True
 
 

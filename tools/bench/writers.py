@@ -25,7 +25,7 @@ _TEXT = "the session store keeps every message in order and a reader sees a pref
 
 
 def writers(
-    system: str, scale: Scale, folder: Path, kind: str, count: int, many: bool
+    system: str, scale: Scale, directory: Path, kind: str, count: int, many: bool
 ) -> dict[str, Any]:
     """Let `count` writers append; return their rate, and what became of the messages."""
     peers = class_of(system)
@@ -34,11 +34,11 @@ def writers(
     ):
         return {}
     run = {"threads": _threads, "tasks": _tasks, "processes": _processes}[kind]
-    said, elapsed = run(system, folder, count, many, scale.budget)
+    said, elapsed = run(system, directory, count, many, scale.budget)
     acknowledged = {name for names, _ in said for name in names}
     refused = sum(number for _, number in said)
     found: Counter[str] = Counter()
-    reader = peers.reader(folder)
+    reader = peers.reader(directory)
     for name in sorted({_session(number, many=many) for number in range(count)}):
         found.update(peers.text_of(item).split(" ", 1)[0] for item in reader.load(name))
     reader.close()
@@ -73,9 +73,9 @@ def write(peer: Peer, number: int, many: bool, budget: float) -> Said:
     return names, refused
 
 
-def one_of_many(system: str, folder: Path, number: int, many: bool, budget: float) -> None:
+def one_of_many(system: str, directory: Path, number: int, many: bool, budget: float) -> None:
     """Be a process that writes: say that it is ready, wait for a line, and say what was written."""
-    peer = class_of(system)(folder)
+    peer = class_of(system)(directory)
     # The first append imports, opens and makes things, which is not what is measured.
     peer.append(_session(number, many=many), _message("begin"))
     print("ready", flush=True)
@@ -86,9 +86,9 @@ def one_of_many(system: str, folder: Path, number: int, many: bool, budget: floa
 
 
 def _threads(
-    system: str, folder: Path, count: int, many: bool, budget: float
+    system: str, directory: Path, count: int, many: bool, budget: float
 ) -> tuple[list[Said], float]:
-    peer = class_of(system)(folder)
+    peer = class_of(system)(directory)
     barrier = threading.Barrier(count + 1)
     said: list[Said] = []
 
@@ -111,9 +111,9 @@ def _threads(
 
 
 def _tasks(
-    system: str, folder: Path, count: int, many: bool, budget: float
+    system: str, directory: Path, count: int, many: bool, budget: float
 ) -> tuple[list[Said], float]:
-    peer = class_of(system)(folder)
+    peer = class_of(system)(directory)
     said: list[Said] = [([], 0) for _ in range(count)]
 
     async def work(number: int, end: float) -> None:
@@ -137,12 +137,12 @@ def _tasks(
 
 
 def _processes(
-    system: str, folder: Path, count: int, many: bool, budget: float
+    system: str, directory: Path, count: int, many: bool, budget: float
 ) -> tuple[list[Said], float]:
     started = []
     try:
         for number in range(count):
-            task = msgspec.json.encode([system, str(folder), number, many, budget]).decode()
+            task = msgspec.json.encode([system, str(directory), number, many, budget]).decode()
             started.append(
                 subprocess.Popen(
                     [sys.executable, "-m", "tools.bench.worker", "--write", task],

@@ -1,4 +1,4 @@
-"""BREAKING IT: the campaign of faults that the guarantees are proved with, row by row.
+"""The fault campaign that tests the guarantees, row by row.
 
-`campaign` runs the rows; `row` is what a row is; `rows/` has one module for each kind of fault.
+`campaign` runs the rows; `row` defines what a row is; `rows/` has one module for each kind of fault.
 """

@@ -1,8 +1,6 @@
-"""Run the campaign of faults: rows of cases, counted, with how to repeat each one that failed.
+"""Run the fault campaign: rows of cases, counted, with the command that repeats each failure.
 
-Above: a person, `tools/crash/campaign`.  Below: the modules in `rows/`, `worker`, `report`.
-
-    python -m tools.crash.campaign --rows 1,5 --scale on-demand --report DIR
+python -m tools.crash.campaign --rows 1,5 --scale on-demand --report DIR
 """
 
 import argparse
@@ -38,7 +36,7 @@ class Source(NamedTuple):
     module: ModuleType
 
     def cases(self, count: int, seed: int) -> Iterator[Case]:
-        """Yield about so many cases; the same ones for the same seed."""
+        """Yield about `count` cases; the same ones for the same seed."""
         # Each row draws from its own stream: its cases do not depend on which others are run.
         rng = random.Random(f"{seed} {self.row.number} {self.module.__name__}")
         if hasattr(self.module, "ROWS"):
@@ -59,20 +57,20 @@ def sources(broken: list[str] | None = None) -> list[Source]:
                 raise
             broken.append(f"{info.name}: {error!r}")
             continue
-        # A module with several rows is asked for one of them at a time.
+        # A module with several rows yields the cases of one at a time.
         own = getattr(module, "ROWS", None) or (module.ROW,)
         found += [Source(row, module) for row in own]
     return sorted(found, key=lambda source: (source.row.number, source.module.__name__))
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Parse the arguments."""
     parser = argparse.ArgumentParser(
         prog="tools/crash/campaign", description="Break hansard on purpose, and count."
     )
     parser.add_argument("--rows", "--row", help="numbers of rows, such as 1,5,8; all if left out")
     parser.add_argument("--scale", choices=["per-run", "on-demand"], default="per-run")
-    parser.add_argument("--count", type=int, help="so many cases of each row, whatever the scale")
+    parser.add_argument("--count", type=int, help="cases of each row, whatever the scale")
     parser.add_argument("--seconds", type=float, help="start no more cases of a row after so long")
     parser.add_argument("--case", action="append", help="only the case with this label")
     parser.add_argument("--seed", type=int, help="the same cases again; a new one if left out")
@@ -83,10 +81,10 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 
 def chosen(asked: str | None) -> list[Source]:
-    """Return the rows that were asked for."""
+    """Return the requested rows."""
     if asked is None:
         return sources()
-    # A row that was not asked for need not work.
+    # A row that was not requested need not work.
     broken: list[str] = []
     every = sources(broken)
     numbers = {int(number) for number in asked.split(",")} - {LEFT_OVER.number}
@@ -134,7 +132,7 @@ def run(options: argparse.Namespace, report: Report, console: Console, place: st
                         progress.update(task, advance=1, failed=failed)
                 progress.update(task, total=max(tally.done + sum(tally.skipped.values()), 1))
                 if options.case and not tally.done and not tally.skipped:
-                    tally.failures.append((options.case[0], "there is no case of this label"))
+                    tally.failures.append((options.case[0], "no case has this label"))
             except Exception:  # noqa: BLE001 - a row that cannot be run has failed; the others can
                 tally.failures.append(("cases", traceback.format_exc(limit=-6)))
             finally:
@@ -142,7 +140,7 @@ def run(options: argparse.Namespace, report: Report, console: Console, place: st
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run what was asked for; 0 if every promise was kept, 1 if not, 130 if it was interrupted."""
+    """Run the campaign; return 0 if every promise was kept, 1 if not, 130 if it was interrupted."""
     options = arguments(given)
     if options.list:
         for source in sources():
@@ -152,7 +150,7 @@ def main(given: Sequence[str] | None = None) -> int:
     seed = secrets.randbelow(2**32) if options.seed is None else options.seed
     scale = f"{options.count} of each row" if options.count else options.scale
     console = Console(stderr=True)
-    # Whoever ends it, as `timeout` does, wants to know what was done until then.
+    # Report what was done if another program, such as `timeout`, ends the run.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="hansard-campaign-") as place:
         report = Report(seed, scale, machine=machine(place))

@@ -1,9 +1,8 @@
-"""Look at a store that something was done to, and compare it with what the ledgers say.
+"""Compare a store after a fault with the ledgers of the processes that used it.
 
-Above: `shimmed`, `rows/`, through `nursery`.  Below: `ledger`, and hansard as users see it.
-Every promise is looked at here: what was acknowledged is there exactly once, in order; what was not, once or
-not at all, and a batch wholly or not at all; nothing else is there; what was deleted stays so; `verify` finds
-nothing; and the store works on. The first look writes nothing.
+Acknowledged events are there exactly once and in order; others once or not at all, and a batch completely
+or not at all. Nothing else is there, deleted sessions stay deleted, `verify` finds nothing, and the store
+works. The first check writes nothing.
 """
 
 import os
@@ -204,13 +203,13 @@ def _go_on(path: str, expected: dict[str, Expected], *, damage: bool, prefix: bo
 def _mended(session: hansard.Session) -> list[str]:
     """Repair a session whose damage was located; say if that was in vain."""
     report = session.repair()
-    return [] if session.verify().ok else [f"{session.id}: cannot be mended: {report}"]
+    return [] if session.verify().ok else [f"{session.id}: cannot be repaired: {report}"]
 
 
 def _temporaries(path: str) -> list[str]:
     return [
-        os.path.relpath(os.path.join(folder, name), path)
-        for folder, _, names in os.walk(path)
+        os.path.relpath(os.path.join(directory, name), path)
+        for directory, _, names in os.walk(path)
         for name in names
         if name.startswith(".tmp-")
     ]

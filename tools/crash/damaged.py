@@ -1,7 +1,4 @@
-"""Look at a store in which a file is not as it was written: noticed, or harmless; never a wrong answer.
-
-Above: the rows of damage.  Below: `specimen`, and for plain logs the checks of `tests/faults`.
-"""
+"""Check a store with a damaged file: the damage is detected or harmless; no answer is wrong."""
 
 import functools
 import tempfile
@@ -68,8 +65,8 @@ def plain_log() -> PlainLog:
 def check(file: File, data: bytes) -> tuple[str, bool]:
     """Put other bytes in a file of the specimen, read, and put the right ones back.
 
-    Returns what is wrong, mostly nothing; and whether anybody noticed. What nobody notices is harmless: every
-    answer is the right one.
+    Returns what is wrong, mostly nothing, and whether the damage was detected. Undetected damage is harmless:
+    every answer is right.
     """
     found = specimen()
     path = found.path / file.path
@@ -91,7 +88,7 @@ def _wrong(file: File) -> tuple[str, bool]:
     if wrong or noticed or file.spare:
         return wrong, noticed
     if "s" in file.sessions:
-        # A checkpoint says what segments say of themselves, so that nobody looks; without it, somebody does.
+        # A checkpoint is read instead of the segments; without it, they are read.
         checkpoint = found.path / found.file("checkpoint").path
         away = checkpoint.with_suffix(".away")
         checkpoint.rename(away)

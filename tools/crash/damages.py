@@ -1,10 +1,8 @@
-"""Damages that have a name: what backups, copies, editors and disks do to a store, and what must come of it.
+"""Named damages that backups, copies, editors and disks cause, and the expected results.
 
-Above: row 9, tests/faults/test_named_damages.py.  Below: `specimen`.
-
-Each is done to a copy of the specimen. Then everything is read, and of the session that was damaged every
-answer is *right*, or it is *refused*, or it is that of an earlier time (*prefix*); which one is expected is
-said here. Whatever it is, nothing else is touched: the session `other` is read as it was.
+Each is applied to a copy of the specimen, and everything is read. Every answer about the damaged session
+is *right*, is *refused*, or is that of an earlier point (*prefix*); each damage states which. The session
+`other` is read unchanged.
 """
 
 import os
@@ -53,7 +51,7 @@ class Damage:
                 return "reading wrote"
             return wrong
 
-    def _wrong(self, path: Path) -> str:  # noqa: PLR0911 - each reason is a sentence of its own
+    def _wrong(self, path: Path) -> str:  # noqa: PLR0911 - each reason is a sentence
         truth = specimen().truth
         found = answers(path, (self.session, OTHER))
         whole_store = self.do in (_no_marker, _marker_of_the_future)
@@ -77,7 +75,7 @@ class Damage:
         if wrong:
             return f"a wrong answer: {wrong[0]}: {said[wrong[0]]!r}"
         if not isinstance(said["events"], Refused):
-            return "not noticed by one who reads all events"
+            return "not detected by reading all events"
         return ""
 
 
@@ -166,7 +164,7 @@ def _swapped_segments(path: Path) -> None:
 
 
 def _leftover_segment(path: Path) -> None:
-    """Leave the uncompressed segment beside the compressed one, as a crash does."""
+    """Leave the uncompressed segment next to the compressed one, as a crash does."""
     directory = path / "sessions" / "t"
     sealed = (directory / "00000000000000000001.jsonl").read_bytes()
     with opened(path) as store:
@@ -214,7 +212,7 @@ def _directory(path: Path) -> None:
 
 
 def _derived(path: Path) -> None:
-    """Take away, or spoil, everything that is derived or empty for ever."""
+    """Remove or damage everything that is derived or always empty."""
     for index in path.glob("index-*.db"):
         index.write_bytes(b"not a database" * 100)
     (path / "marks" / "epoch").write_bytes(os.urandom(24))
@@ -249,7 +247,7 @@ DAMAGES = {
         ),
         Damage("a record of another session spliced in", _spliced, "refused", "child"),
         Damage("the log of another session", _of_another, "refused", "child"),
-        Damage("an older log beside its segments", _stale_log, "prefix"),
+        Damage("an older log next to its segments", _stale_log, "prefix"),
         Damage("an empty log", _bytes(lambda _: b""), "refused", "child"),
         Damage("a header cut short", _bytes(lambda data: data[:40]), "refused", "child"),
         Damage(
@@ -287,7 +285,7 @@ DAMAGES = {
             "refused",
         ),
         Damage("an empty segment", _to_segment(lambda _: b"", 1), "refused"),
-        Damage("the segment before compression beside it", _leftover_segment, "right", "t"),
+        Damage("the segment before compression next to it", _leftover_segment, "right", "t"),
         # what is derived, or kept twice
         Damage("no checkpoint", _checkpoint(lambda file: file.unlink()), "right"),
         Damage("a checkpoint of zeros", _checkpoint(_zeros), "right"),

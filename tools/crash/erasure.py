@@ -1,8 +1,8 @@
-"""Search every byte of a store for texts that must be gone.
+"""Search every byte of a store for texts that must be erased.
 
-A needle is found as it is, in lower case, in the escapes of JSON, in the names of files, and inside of zstd
-frames, wherever these begin. The words of a full-text index are stored without what they share with the word
-before, so the second half of a needle counts as well: take random ASCII letters, 12 or more.
+A needle is found literally, in lower case, in JSON escapes, in file names, and inside zstd frames,
+wherever they start. A full-text index stores words without the prefix that they share with the word
+before, so the second half of a needle counts as well: use 12 or more random ASCII letters.
 """
 
 import contextlib

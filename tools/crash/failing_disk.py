@@ -1,8 +1,7 @@
-"""One case: a disk whose sync really fails, and whose next sync says that all is well.
+"""One case: a disk whose sync fails, and whose next sync succeeds.
 
-Above: `rows/lost_syncs`.  Below: `mounts`, `checker`, `nursery`.
-A disk of 32 MB lives in a file on one of 6 MB. What is written to it fits the cache, not what is below: the
-sync that finds this out fails once, and the next ones succeed, for anybody, with the bytes gone.
+A disk of 32 MB is a file on a disk of 6 MB. What is written to it fits the cache, but not the disk below.
+The sync that detects this fails once; later ones succeed, in every process, with the bytes lost.
 """
 
 import os
@@ -35,49 +34,49 @@ class FailingDisk:
         reason = mounts.missing("ext4")
         if reason:
             return Outcome(ok=True, label=self.label, skipped=reason)
-        folder = tempfile.mkdtemp(prefix="hansard-failing-", dir=place())
+        directory = tempfile.mkdtemp(prefix="hansard-failing-", dir=place())
         try:
-            ended = nursery().run("tools.crash.failing_disk:suffer", folder=folder)
+            ended = nursery().run("tools.crash.failing_disk:suffer", directory=directory)
         finally:
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
         if ended.result is None:
             return Outcome(ok=False, label=self.label, detail=ended.error or "hung, or died")
         wrong = ended.result["wrong"]
         return Outcome(ok=not wrong, label=self.label, detail="; ".join(wrong))
 
 
-def suffer(folder: str) -> dict[str, Any]:
+def suffer(directory: str) -> dict[str, Any]:
     """Do all of it in this process, which has the mounts for itself. For a nursery."""
-    beside = Path(folder)
-    lower = beside / "lower"
+    home = Path(directory)
+    lower = home / "lower"
     lower.mkdir()
     mounts.enter_namespace()
     mounts.mount_memory(lower, "size=6m")
-    image = mounts.Image("ext4", lower / "image", beside / "disk", "errors=continue")
+    image = mounts.Image("ext4", lower / "image", home / "disk", "errors=continue")
     path = str(image.point / "store")
-    ledger = Ledger(str(beside / "ledger"))
+    ledger = Ledger(str(home / "ledger"))
     store = open_store(path, auto_compact=False)
     number = next(
         (n for n in range(_MOST) if not append(store, ledger, "s", f"m{n}", size=_SIZE)), 0
     )
-    # The next sync would be a success: so nobody may try.
+    # The next sync would succeed: so no process may try.
     shut = not append(store, ledger, "s", "after")
     shut = shut and _in_another(lambda: _is_shut(path))
     store.close()
     mounts.remount(lower, "size=64m")
     image.power_on()
-    found = check(path, [str(beside / "ledger")], damage=True)
-    refused = [step for step in read([str(beside / "ledger")]) if step.refused]
+    found = check(path, [str(home / "ledger")], damage=True)
+    refused = [step for step in read([str(home / "ledger")]) if step.refused]
     wrong = found["wrong"]
     if not shut:
-        wrong.append("somebody could append after the sync had failed")
+        wrong.append("a process could append after the sync had failed")
     if not number or refused[0].refused != "SyncFailed":
         wrong.append(f"after {number} appends: {refused[0]}")
     return {"wrong": wrong}
 
 
 def _is_shut(path: str) -> bool:
-    """Say whether a stranger is refused, too."""
+    """Return whether another process is refused, too."""
     try:
         with open_store(path) as store:
             store.session("s").add_message({"id": "stranger"})

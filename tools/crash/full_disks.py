@@ -126,7 +126,7 @@ def full_compaction(point: Path) -> None:
 
 
 def full_import(point: Path) -> None:
-    """Import what there is no space for."""
+    """Import more than fits on the disk."""
     mounts.mount_memory(point, "size=96k")
     with hansard.open("memory:") as source, _open(point) as store:
         for number in range(400):
@@ -236,18 +236,20 @@ class Refusal:
             reason = "needs root, to become another user"
         if reason:
             return Outcome(ok=True, label=self.label, skipped=reason)
-        folder = tempfile.mkdtemp(prefix="hansard-full-", dir=place())
+        directory = tempfile.mkdtemp(prefix="hansard-full-", dir=place())
         try:
-            ended = nursery().run("tools.crash.full_disks:meet", label=self.label, folder=folder)
+            ended = nursery().run(
+                "tools.crash.full_disks:meet", label=self.label, directory=directory
+            )
         finally:
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
         wrong = "hung" if ended.hung else ended.error or (ended.signal and f"signal {ended.signal}")
         return Outcome(ok=not wrong, label=self.label, detail=str(wrong or ""))
 
 
-def meet(label: str, folder: str) -> None:
+def meet(label: str, directory: str) -> None:
     """Be in a situation; whatever is wrong is raised. For a nursery."""
-    point = Path(folder, "point")
+    point = Path(directory, "point")
     point.mkdir()
     if label not in UNMOUNTED:
         mounts.enter_namespace()

@@ -1,12 +1,11 @@
-"""Feed what is not what hansard wrote to everything that reads, and see that it is never taken for it.
+"""Feed altered data to everything that reads.
 
-Above: the row `fuzzing`, tests.  Below: `fuzz_targets`.
-An input is something that hansard wrote, altered: bits flipped, pieces cut out, doubled, moved, exchanged
-with those of others, numbers made huge; half of the time its checksum is then made right again. Whatever it
-is: an answer that is right, or an error of ours, soon. Never a wrong answer, another exception, or no end.
+An input is data that hansard wrote, altered: flipped bits, pieces cut out, duplicated, moved or
+exchanged, huge numbers; half of the time its checksum is corrected. The result must be a right answer or
+an error of hansard, soon: never a wrong answer, another exception, or an endless loop.
 
     python -m tools.crash.fuzz sealed --seconds 60
-    python -m tools.crash.fuzz sealed --atheris --seconds 60     guided by what the code does
+    python -m tools.crash.fuzz sealed --atheris --seconds 60     guided by coverage
 """
 
 import argparse
@@ -101,7 +100,7 @@ def try_one(bench: Bench, target: Target, data: bytes, *, sealed: bool = False) 
 
 
 def fuzz(bench: Bench, target: Target, inputs: int, rng: random.Random) -> None:
-    """Feed so many inputs, and then what hansard wrote, which must be read as ever."""
+    """Feed a number of inputs, and then unaltered data, which must be read correctly."""
     seeds = target.seeds(bench)
     try:
         for _ in range(inputs):
@@ -130,10 +129,10 @@ def _with_atheris(bench: Bench, target: Target, seconds: int) -> None:
     """Let atheris choose the inputs. It does not return."""
     import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-    folder = Path(bench.folder, "atheris")
-    folder.mkdir()
+    directory = Path(bench.directory, "atheris")
+    directory.mkdir()
     for number, data in enumerate(target.seeds(bench)):
-        Path(folder, str(number)).write_bytes(data)
+        Path(directory, str(number)).write_bytes(data)
     for function in _own_functions():
         atheris.instrument_func(function)
     atheris.Setup(
@@ -142,7 +141,7 @@ def _with_atheris(bench: Bench, target: Target, seconds: int) -> None:
             f"-max_total_time={seconds}",
             "-rss_limit_mb=4096",
             "-timeout=30",
-            str(folder),
+            str(directory),
         ],
         lambda data: try_one(bench, target, data),
     )

@@ -1,7 +1,4 @@
-"""Everything of hansard that reads what others may have altered, as targets of the fuzzer.
-
-Above: `fuzz`.  Below: the public API, `log.format`, `log.names`, `log.sealed`.
-"""
+"""Targets of the fuzzer: all readers of data that others may have altered."""
 
 import base64
 import contextlib
@@ -29,8 +26,8 @@ class Bench:
     """A store of which one file at a time is exchanged for another."""
 
     def __init__(self) -> None:
-        self.folder = scratch("hansard-fuzz-")
-        self.path = os.path.join(self.folder, "store")
+        self.directory = scratch("hansard-fuzz-")
+        self.path = os.path.join(self.directory, "store")
         self.export = b""
         with hansard.open(self.path, durability="os", auto_compact=False) as store:
             with _constant(compact, "CHECKPOINT", 0):
@@ -61,12 +58,12 @@ class Bench:
             self._reader = None
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove the temporary files."""
         self.rest()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def opened(self) -> hansard.Store:
-        """Open it as a stranger would, who writes nothing."""
+        """Open it as a read-only process would."""
         return hansard.open(self.path, read_only=True)
 
     def file(self, *parts: str) -> str:
@@ -107,7 +104,7 @@ def _fill(store: hansard.Store) -> None:
         store.session("sealed").add_message(said, key=f"key {number}")
     store.session("sealed").set_metadata(title="sealed")
     store.session("sealed").compact()
-    store.session("sealed").add_message({"role": "user", "content": "behind"})
+    store.session("sealed").add_message({"role": "user", "content": "after"})
     follower = store.follow(cursor="consumer", prefix="plain")
     for _, _event in zip(range(3), follower, strict=False):
         pass
@@ -257,7 +254,7 @@ def _index_file(bench: Bench) -> list[bytes]:
 
 
 def _feed_index(bench: Bench, data: bytes, _: bool) -> None:  # noqa: FBT001 - as `Target.feed`
-    """The index is derived: if it cannot be used, it is made anew."""
+    """The index is derived: if it cannot be used, it is rebuilt."""
     file = os.path.join(bench.path, names.INDEX)
     with bench.exchanged(file, data):
         try:

@@ -1,10 +1,8 @@
-"""A store in which one file is not what it should be, and everything that can be asked of it.
+"""A store with one hostile file, and all calls on it.
 
-Above: `rows/hostile_files`.  Below: `specimen`, `nursery`; the public API and the command.
-
-An attacker who can write into a store's directory, or have it cloned, can put anything there: a pipe, a
-device, a link, a file of another store, a database that was crafted. Nothing outside of the store may
-change, nothing may hang or take all memory, and every answer is right or refused with a HansardError.
+An attacker who can write to a store's directory, or have it cloned, can put anything there: a pipe, a
+device, a link, a file of another store, a crafted database. Nothing outside the store may change, nothing
+may hang or exhaust memory, and every answer is right or refused with a HansardError.
 """
 
 import atexit
@@ -232,21 +230,21 @@ def disguise(store: Path, name: str, guise: str, outside: Path) -> None:
         shutil.copy(source, path)
 
 
-def make_outside(folder: Path) -> None:
+def make_outside(directory: Path) -> None:
     """Make what must not change: a file, a directory with files, and an empty place for one."""
-    (folder / "folder").mkdir(parents=True)
+    (directory / "folder").mkdir(parents=True)
     for name in ("victim", "folder/victim", "folder/log.jsonl"):
-        (folder / name).write_text("do not touch\n")
+        (directory / name).write_text("do not touch\n")
 
 
-def contents(folder: Path) -> dict[str, tuple[str, bytes]]:
+def contents(directory: Path) -> dict[str, tuple[str, bytes]]:
     """Return every file below a directory: what it is, and what it holds."""
     return {
-        str(path.relative_to(folder)): (
+        str(path.relative_to(directory)): (
             stat.filemode(path.lstat().st_mode),
             path.read_bytes() if path.is_file() else b"",
         )
-        for path in sorted(folder.rglob("*"))
+        for path in sorted(directory.rglob("*"))
     }
 
 

@@ -1,10 +1,9 @@
 """Raise KeyboardInterrupt at every point where Python can deliver one.
 
-Above: the row `interrupts`, tests.  Below: `struck`.
-Python delivers a signal where a function begins, where a loop goes back, and where a function written in C
-has returned; nowhere else. So a trace function counts these points, instruction by instruction, and raises at
-the nth: finer than at every line, where most calls share a line with others, and without points at which no
-interrupt can come, such as between a `finally` and the first call in it.
+Python delivers a signal where a function starts, where a loop jumps back, and where a function written in
+C has returned. A trace function counts these points, instruction by instruction, and raises at the nth.
+This is finer than every line, and has no points at which no interrupt can come, such as between a
+`finally` and the first call in it.
 """
 
 import dis
@@ -64,7 +63,7 @@ class Interrupter:
         return _Frame(self, frame)
 
     def may_lose(self) -> int:
-        """Return how many descriptors nobody could close.
+        """Return the number of descriptors that no code could close.
 
         One, if the interrupt came in the log, where they change hands: when the system had given it out and
         nothing held it yet, or when what held it was going, and Python drops what a finaliser raises.
@@ -87,8 +86,8 @@ class Interrupter:
         if self.seen == self._at and not self.fired:
             self.fired = True
             code = frame.f_code
-            folder, _, file = code.co_filename.rpartition("/")
-            self._in_log = folder.endswith("hansard/log")
+            directory, _, file = code.co_filename.rpartition("/")
+            self._in_log = directory.endswith("hansard/log")
             self.place = f"{file}:{frame.f_lineno} {code.co_qualname}"
             raise KeyboardInterrupt
 
@@ -101,7 +100,7 @@ class _Frame:
     def __init__(self, of: Interrupter, frame: FrameType) -> None:
         self._of = of
         self._code = frame.f_code.co_code
-        # A function begins, or a generator goes on.
+        # A function starts, or a generator continues.
         self._before = dis.opmap["RESUME"]
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:

@@ -1,7 +1,6 @@
-"""Write down what a process is about to do to a store, and what came of it, so that the dead can be asked.
+"""Record what a process is about to do to a store, and the result, so that it is known after a kill.
 
-Above: `workloads`, which writes; `checker`, which reads.  Below: one file, outside of what is struck.
-Each line is one write of its own: a kill leaves the ledger whole.
+Each line is one write, so a kill leaves complete lines.
 """
 
 import itertools
@@ -32,7 +31,7 @@ class Step(NamedTuple):
     refused: str = ""
     said: str = ""
     errno: int = 0
-    #: A traceback of what is no error of ours.
+    #: The traceback of an error that is not a HansardError.
     wrong: str = ""
 
 
@@ -44,7 +43,7 @@ class Ledger:
     def __init__(self, path: str, writer: str = "w", wire: int | None = None) -> None:
         self.writer = writer
         self._path = path
-        #: Who reads this hears of each acknowledgement at once, as 16 bytes: process and number.
+        #: The reader gets each acknowledgement immediately, as 16 bytes: process and number.
         self._wire = wire
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -55,7 +54,7 @@ class Ledger:
     def step(
         self, act: str, session: str, call: Callable[[], Any], ids: Iterable[str] = ()
     ) -> bool:
-        """Do something, with a line before and a line after; say whether it was acknowledged."""
+        """Call a function, with a line before and after; return whether it was acknowledged."""
         number = next(self._numbers)
         self._write("about", number, self.writer, act, session, list(ids))
         try:

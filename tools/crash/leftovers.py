@@ -1,7 +1,4 @@
-"""What a case must not leave behind: descriptors, threads, child processes, unfinished files of a store.
-
-Above: `worker` (each case) and the rows (their stores).  Below: nothing.
-"""
+"""What a case must not leave: descriptors, threads, child processes, unfinished files of a store."""
 
 import gc
 import os
@@ -43,7 +40,7 @@ class Leftovers:
         """Return what there is that was not there, in words; empty if there is nothing."""
         found = self._more()
         if found:
-            # A cycle of references may keep a closed handle for a while: that is no leak.
+            # A cycle of references may keep a closed handle for a while: that is not a leak.
             gc.collect()
             found = self._more()
         return found
@@ -66,5 +63,5 @@ class Leftovers:
 
 
 def temporaries(store: Path) -> list[Path]:
-    """Return all files of a store that are somebody's unfinished work."""
+    """Return all unfinished files of a store."""
     return sorted(store.rglob(".tmp-*"))

@@ -1,9 +1,7 @@
-"""Let each allocation of memory fail, one at a time, in processes of their own.
+"""Let each memory allocation fail, one at a time, in separate processes.
 
-Above: the row `interrupts`, tests.  Below: `struck`, and `_testcapi`, which not every Python has.
-A driver prepares a store once and forks a child for each case: what is wrong with a Python that ran out of
-memory stays in the child. Some allocations are such that Python itself does not survive their failure; then
-the store must be as after a `kill -9`.
+A driver prepares a store once and forks a child for each case, so a broken Python stays in the child.
+Python does not survive the failure of some allocations; then the store must be as after a `kill -9`.
 
     python -m tools.crash.memory '[["append", 17]]'
 """
@@ -80,7 +78,7 @@ class _Failing:
         try:
             call()
         except RuntimeError as error:
-            # As Python says it when there is no memory for a lock.
+            # As Python reports it without memory for a lock.
             raised = MemoryError() if "allocate" in str(error) and "lock" in str(error) else error
         except BaseException as error:  # noqa: BLE001 - which one it is, is what is checked
             raised = error
@@ -88,7 +86,7 @@ class _Failing:
         return raised
 
 
-#: SystemError: a function written in C that failed without saying why, which is not ours to mend.
+#: SystemError: a function written in C that failed without saying why, which hansard cannot fix.
 _EXPECTED = (MemoryError, hansard.HansardError, SystemError)
 
 
@@ -101,7 +99,7 @@ def in_child(stage: Stage, operation: Operation, at: int) -> tuple[str, str]:
             os.close(reading)
             sys.unraisablehook = lambda _: None
             try:
-                # One descriptor: if there is no memory for what would own it, or for the call that closes it.
+                # One descriptor: without memory for its owner, or for the call that closes it.
                 raised = run(stage, operation, _Failing(at), _EXPECTED, lambda: 1)
                 said = ["unharmed", ""] if raised is None else ["struck", raised.__name__]
             except BaseException:  # noqa: BLE001 - the parent must hear of it

@@ -1,9 +1,7 @@
-"""File systems of our own, that can be filled, made read-only, or cut off from their power.
+"""File systems that can be filled, made read-only, or cut off from power. Needs root.
 
-Above: `power`, `full_disks`, `failing_disk`.  Below: `nursery`, mount(8), mkfs, the
-kernel; all of it needs root.
-Everything is mounted in a mount namespace of the process that asks for it. When that process ends, however it
-ends, its mounts are gone, and so are the loop devices below them.
+Everything is mounted in a mount namespace of the process that requests it. When that process ends, its
+mounts and their loop devices disappear.
 """
 
 import ctypes
@@ -69,7 +67,7 @@ def remount(point: Path, *options: str) -> None:
 
 
 def unmount(point: Path) -> None:
-    """Take a file system away, which nobody may be using."""
+    """Unmount a file system, which must not be in use."""
     run("umount", str(point))
 
 
@@ -94,7 +92,7 @@ class Image:
         run("mount", "-t", self._kind, "-o", self._options, str(self.file), str(self.point))
 
     def cut(self, how: int = CUT) -> None:
-        """Cut the power. Whoever uses a file from now on gets an error."""
+        """Cut the power. Every use of a file fails from now on."""
         descriptor = os.open(self.point, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, struct.pack("I", how))
@@ -112,22 +110,22 @@ def missing(kind: str = "tmpfs") -> str:
     """Say why a kind of file system cannot be mounted here; nothing if it can."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return "needs root, to mount file systems"
-    with tempfile.TemporaryDirectory(prefix="hansard-mount-", dir=place()) as folder:
-        ended = nursery().run("tools.crash.mounts:attempt", kind=kind, folder=folder)
+    with tempfile.TemporaryDirectory(prefix="hansard-mount-", dir=place()) as directory:
+        ended = nursery().run("tools.crash.mounts:attempt", kind=kind, directory=directory)
     said = ended.result if ended.result is not None else ended.error or "it hung"
     return f"cannot mount {kind} here: {said}" if said else ""
 
 
-def attempt(kind: str, folder: str) -> str:
+def attempt(kind: str, directory: str) -> str:
     """Mount a kind of file system; return why that is not possible, or nothing. For a nursery."""
-    point = Path(folder, "point")
+    point = Path(directory, "point")
     point.mkdir()
     try:
         enter_namespace()
         if kind == "tmpfs":
             mount_memory(point, "size=64k")
         else:
-            Image(kind, Path(folder, "image"), point)
+            Image(kind, Path(directory, "image"), point)
     except (Unavailable, OSError, subprocess.SubprocessError) as error:
         return str(error)
     return ""

@@ -1,9 +1,8 @@
-"""Start processes that may die: forked from one that has imported everything, with the shim or without.
+"""Start processes that may be killed, forked from one that has imported everything.
 
-Above: `shimmed`, `rows/`.  Below: `shim`, and the functions that a child runs.
-A fresh Python takes a quarter of a second to begin; a fork of one that is ready takes two milliseconds. The
-nursery itself never opens a store, so a child inherits nothing but imported modules. A job is named
-`module:function`, and takes and returns what JSON can say.
+A new Python takes a quarter of a second to start; a fork of a ready one takes two milliseconds. The
+nursery never opens a store, so a child inherits only imported modules. A job is named `module:function`,
+and takes and returns JSON values.
 """
 
 import atexit
@@ -25,7 +24,7 @@ from typing import IO, Any, Final, NamedTuple
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 
-#: Whoever takes longer has hung.
+#: A job that takes longer has hung.
 PATIENCE: Final = 60.0
 
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - a directory of our own is made in it
@@ -74,21 +73,21 @@ class Nursery:
         if preload is not None:
             environment["LD_PRELOAD"] = str(preload)
         #: For whatever a case makes; removed by the nursery when it ends, which is soon after its owner.
-        self.folder = tempfile.mkdtemp(prefix="hansard-nursery-", dir=_memory())
+        self.directory = tempfile.mkdtemp(prefix="hansard-nursery-", dir=_memory())
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, str(patience), self.folder],
+            [sys.executable, "-m", __spec__.name, str(patience), self.directory],
             cwd=CHECKOUT,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # Who kills its owner and all that belongs to it leaves somebody to clean up.
+            # If its owner and its process group are killed, this process cleans up.
             start_new_session=True,
         )
         self._patience = patience
 
     def run(self, job: str, **options: Any) -> Ended:
-        """Run a job in a child of its own, and return how it ended."""
+        """Run a job in a separate child, and return how it ended."""
         asked, answers = self._pipes()
         asked.write(json.dumps([job, options]) + "\n")
         asked.flush()
@@ -135,7 +134,7 @@ def nursery(preload: Path | None = None) -> Nursery:
 
 def place() -> str:
     """Return a directory for what cases make; it is gone when this process's nursery is."""
-    return nursery().folder
+    return nursery().directory
 
 
 def start() -> None:
@@ -154,11 +153,11 @@ def close_all() -> None:
 # -- in the nursery ------------------------------------------------------------------------------
 
 
-def _serve(patience: float, folder: str) -> None:
+def _serve(patience: float, directory: str) -> None:
     try:
         _answer(patience)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _answer(patience: float) -> None:
@@ -213,7 +212,7 @@ def _live(job: str, options: dict[str, Any], writer: int) -> None:
     try:
         result = getattr(importlib.import_module(module), function)(**options)
         said = json.dumps(["result", result])
-    except BaseException:  # noqa: BLE001 - whatever it was is told, and ends nobody but this child
+    except BaseException:  # noqa: BLE001 - reported, and ends only this child
         said = json.dumps(["error", traceback.format_exc()])
     view = said.encode()
     while view:

@@ -1,7 +1,4 @@
-"""One case: the power goes while a store is written to, on a real file system.
-
-Above: `rows/power_cuts`.  Below: `mounts`, `workloads`, `checker`, `nursery`.
-"""
+"""One case: a power cut while a store is written, on a real file system."""
 
 import os
 import select
@@ -21,7 +18,7 @@ from tools.crash.nursery import nursery, place
 from tools.crash.row import Outcome
 from tools.crash.workloads import perform, prepare
 
-#: Whoever has not ended so many seconds after the power went has hung.
+#: A process that runs this many seconds after the power cut has hung.
 _PATIENCE: Final = 30.0
 
 #: What a ledger says about an acknowledgement: process and number.
@@ -30,7 +27,7 @@ _TOLD: Final = struct.Struct("=QQ")
 
 @dataclass(frozen=True)
 class PowerCut:
-    """A workload on a file system whose power goes after so many acknowledgements."""
+    """A workload on a file system whose power is cut after a number of acknowledgements."""
 
     kind: str
     workload: str
@@ -58,25 +55,25 @@ class PowerCut:
 
         `strictly`: as if durability "os" promised what "sync" does.
         """
-        folder = tempfile.mkdtemp(prefix="hansard-power-", dir=place())
+        directory = tempfile.mkdtemp(prefix="hansard-power-", dir=place())
         job = "tools.crash.power:suffer"
         try:
-            ended = nursery().run(job, case=vars(self), folder=folder, strictly=strictly)
+            ended = nursery().run(job, case=vars(self), directory=directory, strictly=strictly)
         finally:
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
         if ended.result is None:
             return ["hung" if ended.hung else ended.error or f"died of signal {ended.signal}"], 0
         return ended.result["wrong"], ended.result["acknowledged"]
 
 
-def suffer(case: dict[str, Any], folder: str, *, strictly: bool = False) -> dict[str, Any]:
+def suffer(case: dict[str, Any], directory: str, *, strictly: bool = False) -> dict[str, Any]:
     """Do all of a case in this process, which has the mounts for itself. For a nursery."""
     cut = PowerCut(**case)
-    beside = Path(folder)
+    home = Path(directory)
     mounts.enter_namespace()
-    image = mounts.Image(cut.kind, beside / "image", beside / "disk")
+    image = mounts.Image(cut.kind, home / "image", home / "disk")
     store = str(image.point / "store")
-    ledgers = [str(beside / "prepared"), str(beside / "ledger")]
+    ledgers = [str(home / "prepared"), str(home / "ledger")]
     # Not in this process: what it leaves unfinished must be a dead one's.
     _wait(_fork(lambda: prepare(cut.workload, store, ledgers[0], cut.durability)))
     heard = _write_until_cut(cut, image, store, ledgers[1])
@@ -91,7 +88,7 @@ def _write_until_cut(
 ) -> set[tuple[int, int]]:
     """Let a child write, and take its power away when it has heard so often that all is well.
 
-    Returns what was acknowledged before. What is acknowledged afterwards nobody would have heard of: the
+    Returns what was acknowledged before. What is acknowledged afterwards does not count: the
     power takes the process with it. The ioctl does not, and a sync that is under way then may return as if
     all were well: so it is with a bare loop of write and fdatasync, on ext4 and, more rarely, on XFS.
     """

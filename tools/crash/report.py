@@ -1,7 +1,4 @@
-"""What a campaign found, as Markdown for people and as JSON for programs.
-
-Above: `campaign`.  Below: `row`, `worker`.
-"""
+"""The results of a campaign, as Markdown and as JSON."""
 
 import json
 import os
@@ -34,7 +31,7 @@ class Tally:
     failures: list[tuple[str, str]] = field(default_factory=list)
     #: Reason → how many were skipped for it.
     skipped: dict[str, int] = field(default_factory=dict)
-    #: What cases left behind: (label, what).
+    #: What cases left: (label, what).
     left: list[tuple[str, str]] = field(default_factory=list)
     #: What the cases found that is worth telling, such as which test caught a mutant.
     notes: list[tuple[str, str]] = field(default_factory=list)

@@ -1,11 +1,9 @@
-"""What a row of the campaign is: a kind of fault, and cases of it.
+"""A row of the campaign: a kind of fault, and its cases.
 
-Above: `campaign`, and the modules in `rows/`.  Below: nothing.
-
-A module `tools/crash/rows/<name>.py` exposes `ROW: Row`, or `ROWS: tuple[Row, ...]` if its cases count for
-more than one, and `cases(count, rng)`, which yields about `count` cases, chosen with `rng` alone: the same
-count and the same seed give the same cases with the same labels. A case is small and can be pickled: it is
-run in a process of its own choosing, and cleans up after itself.
+A module `tools/crash/rows/<name>.py` has `ROW: Row`, or `ROWS: tuple[Row, ...]` if its cases count for
+more than one, and `cases(count, rng)`, which yields about `count` cases, chosen only with `rng`: the same
+count and seed give the same cases with the same labels. A case is small, can be pickled, and cleans up
+after itself.
 """
 
 from typing import NamedTuple, Protocol
@@ -40,5 +38,5 @@ class Case(Protocol):
         ...
 
     def run(self) -> Outcome:
-        """Do it, look at what is left, and say whether every promise was kept."""
+        """Run the case, check the result, and return whether every promise was kept."""
         ...

@@ -1,8 +1,7 @@
-/* Stand between a process and the kernel: count the calls that change something below one path, and strike one.
+/* Count the calls of a process that change something below one path, and make one of them fail.
  *
- * Above: shim.py, which builds this with the machine's compiler and loads it with LD_PRELOAD.
- * Below: the kernel; every call that is let through is made as a plain system call, so that it does not matter
- * under which of its names (open64, __openat64_2 ...) the C library was asked.
+ * shim.py builds this with the machine's compiler and loads it with LD_PRELOAD. Calls that do not fail are made
+ * as plain system calls, whatever their name in the C library (open64, __openat64_2 ...).
  *
  * Nothing is counted before the process arms it with `shim_arm`, whose argument is lines of `name=value`:
  *
@@ -15,7 +14,7 @@
  *   act=before     the process is killed before it, as with kill -9
  *   act=after      the process is killed after it
  *   act=drop       a sync fails with `error`, and the bytes since the last good sync of that file are gone:
- *                  `lost` is nul, cut, or later (then the report says which, and whoever reads it does it)
+ *                  `lost` is nul, cut, or later (then the report says which, and its reader does it)
  *   spared=TEXT    of files with this in their path, later
  *   report=PATH    a file of sizeof(struct report) bytes, mapped: what it says survives the process
  */

@@ -1,9 +1,8 @@
-"""Strike the system calls of a process, below Python: build the shim, say what it shall do, read what it did.
+"""Fail system calls of a process, below Python: build the shim, configure it, read its report.
 
-Above: `nursery`, which arms it in a child; `shimmed`, which says what to strike.  Below: `shim.c`.
-The shim counts the calls of a process that change something below a path, and strikes one of them. Unlike
-the faults of `tests/crashlab`, it reaches what never passes through `hansard.log.disk`: SQLite's own files,
-the interpreter's, and whatever a later change might forget to send through the seam.
+The shim counts the calls of a process that change something below a path, and makes one of them fail.
+Unlike the faults of `tests/crashlab`, it reaches calls that do not pass `hansard.log.disk`: those of
+SQLite and of the interpreter.
 """
 
 import ctypes
@@ -153,15 +152,15 @@ def library() -> Path:
     built = SOURCE.parent / "__pycache__" / f"shim-{digest}.so"
     if not built.exists():
         built.parent.mkdir(exist_ok=True)
-        # Built beside its name and then given it: two processes may be building at once.
-        beside = built.with_suffix(f".{os.getpid()}")
+        # Built under another name and renamed: two processes may build concurrently.
+        temporary = built.with_suffix(f".{os.getpid()}")
         flags = ["-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-pthread"]
-        command = [compiler, *flags, "-o", str(beside), str(SOURCE)]
+        command = [compiler, *flags, "-o", str(temporary), str(SOURCE)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0:
             said = (done.stderr.strip().splitlines() or ["without a word"])[0]
             raise Unavailable(f"{compiler} cannot build the shim: {said}")
-        beside.rename(built)
+        temporary.rename(built)
     _check(built)
     return built
 

@@ -1,7 +1,4 @@
-"""One case: a workload, struck at one call by the shim, and looked at by a process that nothing strikes.
-
-Above: `rows/`.  Below: `nursery`, `workloads`, `checker`, `shim`.
-"""
+"""One case: a workload with one failed call, and a check by a process without faults."""
 
 import contextlib
 import errno
@@ -24,14 +21,14 @@ UNFIRED = "did not fire"
 
 
 class Stage:
-    """A folder for one case: a store that may be struck, and beside it what is told about it."""
+    """A directory for one case: a store, and next to it the reports about it."""
 
     def __init__(self, workload: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hansard-struck-", dir=place()))
-        self.under = self.folder / "below"
+        self.directory = Path(tempfile.mkdtemp(prefix="hansard-struck-", dir=place()))
+        self.under = self.directory / "below"
         self.store = self.under / "store"
         self.workload = workload
-        self.ledgers = [str(self.folder / "prepared")]
+        self.ledgers = [str(self.directory / "prepared")]
         self.report = shim.Report(0, 0, "", "", ())
         self.under.mkdir()
         template, ledger = _template(workload)
@@ -43,15 +40,15 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.directory)
 
     def strike(
         self, workload: str, fault: shim.Fault, job: str = "tools.crash.workloads:perform"
     ) -> Ended:
         """Do a workload in a child, under a fault; `job` is what does it."""
-        told = self.folder / "report"
+        told = self.directory / "report"
         shim.new_report(told)
-        self.ledgers.append(str(self.folder / f"ledger{len(self.ledgers)}"))
+        self.ledgers.append(str(self.directory / f"ledger{len(self.ledgers)}"))
         ended = nursery(shim.library()).run(
             job,
             name=workload,
@@ -185,9 +182,9 @@ class Struck:
         return wrong
 
     def _is_clear(self, step: Step) -> bool:
-        """Say whether an error says what the system said."""
+        """Return whether an error has the reason that the system gave."""
         reasons = [os.strerror(self.fault.error), os.strerror(self.fault.then or errno.ENOSPC)]
-        # For locks, EACCES is one of the ways to say that somebody else has it.
+        # For locks, EACCES means that another process holds it.
         held = step.refused == "LockTimeout" and self.fault.error == errno.EACCES
         return held or any(reason in step.said for reason in reasons)
 

@@ -1,10 +1,8 @@
-"""A small store with one file of each kind in it, and what is true of it: to be damaged, and looked at.
+"""A small store with one file of each kind, and its expected answers.
 
-Above: the rows of damage, `damages`.  Below: the public API.
-
-Sessions: `s`, of which a part is sealed and compressed, with checkpoint, keys and an active
-segment; `t`, sealed and not compressed yet; `child`, a fork of
-`s`; `other`, which nothing here is done to, and which must always be read as it was.
+Sessions: `s`, partly sealed and compressed, with checkpoint, keys and an active segment; `t`, sealed and
+not compressed; `child`, a fork of `s`; `other`, which no case damages, and which must always be read
+unchanged.
 """
 
 import functools
@@ -44,7 +42,7 @@ Refused = hansard.HansardError
 
 KEY = "turn-1"
 
-#: Beside the store: the log of `s` as it was before it was sealed for the second time.
+#: Next to the store: the log of `s` as it was before it was sealed for the second time.
 OLDER = "older.jsonl"
 
 
@@ -53,7 +51,7 @@ class File(NamedTuple):
 
     kind: str
     path: str
-    #: The sessions that need it; nobody else may be touched by what becomes of it.
+    #: The sessions that need it; no other session may be affected.
     sessions: tuple[str, ...]
     #: Whether every answer must be right whatever is in it: derived, or kept twice.
     spare: bool = False
@@ -116,7 +114,7 @@ def make(path: Path) -> None:
         left.unlink()
     with small(), opened(path) as store:
         store.session(OTHER).add_message({"n": 3})
-        # Whoever appends goes on in a new file: the sealed one stands alone from here on.
+        # The next append continues in a new file, so the sealed one is separate.
         store.session("t").add_message({"n": 3})
         store.health()
 
@@ -136,7 +134,7 @@ class Specimen:
 
 @functools.cache
 def specimen() -> Specimen:
-    """Return the store of this process, made when it is first asked for."""
+    """Return the store of this process, created at the first call."""
     place = Path(tempfile.mkdtemp(prefix="hansard-specimen-"))
     make(place / "store")
     return Specimen(place / "store")

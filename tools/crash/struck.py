@@ -1,9 +1,8 @@
-"""Something that a store does, struck in the middle, in a process that lives on: what must hold afterwards.
+"""An operation that is interrupted in a process that continues: what must hold afterwards.
 
-Above: `interrupts`, `memory`.  Below: the public API.
-An operation is a list of steps on a prepared store. Whatever strikes in a step, and wherever: the store is as
-it was before that step or as it is after it, as it is after it if the step returned, no lock is held, no
-descriptor is left over, and the same store object goes on.
+An operation is a list of steps on a prepared store. Whatever happens in a step, the store is as before
+that step or as after it, and as after it if the step returned. No lock is held, no descriptor is left,
+and the same store object works.
 """
 
 import gc
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 import hansard
 
-#: Whoever takes so long for one step has hung.
+#: A step that takes longer has hung.
 PATIENCE = 20.0
 
 Step = Callable[[hansard.Store, dict[str, Any]], object]
@@ -128,14 +127,14 @@ def _plain(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def scratch(prefix: str) -> str:
-    """Make a folder: in memory, if there is such a place, since nothing here is about what a disk keeps."""
+    """Create a directory, in memory if possible: no case depends on what a disk keeps."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - by a fresh name
-    # Whoever says where temporary files should be also removes them.
+    # A caller that sets the directory of temporary files also removes them.
     return tempfile.mkdtemp(prefix=prefix, dir=None if "TMPDIR" in os.environ else memory)
 
 
 class Stage:
-    """A folder with a prepared store, of which each case gets a copy; removed when all is over."""
+    """A directory with a prepared store; each case gets a copy."""
 
     def __init__(self) -> None:
         exported()
@@ -145,7 +144,7 @@ class Stage:
         self._states: dict[str, list[State]] = {}
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove the directory."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextmanager
@@ -159,7 +158,7 @@ class Stage:
             shutil.rmtree(path, ignore_errors=True)
 
     def copies(self) -> list[str]:
-        """Return the copies that somebody has left behind."""
+        """Return the copies that were not removed."""
         found = (os.path.join(self._folder, name) for name in os.listdir(self._folder))
         return [path for path in found if path != self._template]
 
@@ -190,7 +189,7 @@ def warm_up(store: hansard.Store) -> None:
 
 
 def open_store(path: str) -> hansard.Store:
-    """Open a store that does not wait: here, nobody else can hold a lock."""
+    """Open a store that does not wait: here, no other process can hold a lock."""
     return hansard.open(path, durability="os", lock_timeout=0.0, auto_compact=False)
 
 
@@ -268,7 +267,7 @@ def run(
         finally:
             kept.clear()
             store.close()
-        # Before the store object itself is gone: `close` lets go of all files.
+        # Before the store object is deleted: `close` releases all files.
         gc.collect()
         left = descriptors() - before
         if len(left) > may_lose():

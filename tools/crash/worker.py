@@ -1,7 +1,4 @@
-"""Run cases in processes of their own, several at once; a case that hangs or kills its process is a failure.
-
-Above: `campaign`.  Below: `row`, `leftovers`.
-"""
+"""Run cases in separate processes; a case that hangs or kills its process is a failure."""
 
 import contextlib
 import importlib
@@ -69,7 +66,7 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.case: Case | None = None
-        #: Since when it is at work on its case; before it has begun at all, for ever.
+        #: When it started its case; infinity before the first.
         self.since = math.inf
         self._begun = False
 
@@ -114,7 +111,7 @@ class _Worker:
 def run_all(
     cases: Iterable[Case], *, jobs: int, modules: list[str], place: str
 ) -> Generator[Done, None, None]:
-    """Run cases in so many processes, and yield each when it is done, in no order.
+    """Run cases in `jobs` processes, and yield each when it is done, in any order.
 
     Args:
         cases: taken as they are needed, so that nothing is made in vain when the caller stops.

@@ -1,7 +1,6 @@
-"""What a store is doing while it is struck: eight things that stores do, each in a process of its own.
+"""Workloads for faults: eight things that stores do, each in a separate process.
 
-Above: `shimmed`, `rows/`, through `nursery`.  Below: `ledger`, `shim`, and hansard as users see it.
-A workload goes on after a refusal, with the same store object: what was refused once may succeed next time.
+A workload continues after a refusal, with the same store object: the next call may succeed.
 """
 
 import gc
@@ -80,7 +79,7 @@ def _several(store: hansard.Store, ledger: Ledger) -> None:
 def _torn(store: hansard.Store, ledger: Ledger) -> None:
     """Leave what a crash may leave: an unfinished batch, a temporary file, one segment under two names."""
     _several(store, ledger)
-    # Only half of it will be there: it is written behind the ledger's back.
+    # Only half of it will be there: it is not recorded in the ledger.
     store.session("b").add_messages([message("torn0"), message("torn1")])
     root = store.health().where
     store.close()
@@ -161,7 +160,7 @@ def _checkpoint(store: hansard.Store, ledger: Ledger) -> None:
         ledger.step("state", "a", lambda: store.session("a").state())
 
 
-def _beside(store: hansard.Store, ledger: Ledger) -> None:
+def _concurrent(store: hansard.Store, ledger: Ledger) -> None:
     def compactor(own: Ledger) -> None:
         for _ in range(2):
             own.step("compact", "a", lambda: store.session("a").compact())
@@ -178,7 +177,7 @@ def _recover(store: hansard.Store, ledger: Ledger) -> None:
     ledger.step("restore", "c", lambda: store.restore("c"))
     ledger.step("compact", "", store.compact)
     ledger.step("list", "", store.sessions)
-    append(store, ledger, "a", f"a-behind-{ledger.writer}")
+    append(store, ledger, "a", f"a-after-{ledger.writer}")
 
 
 def _move(store: hansard.Store, ledger: Ledger) -> None:
@@ -192,7 +191,7 @@ def _move(store: hansard.Store, ledger: Ledger) -> None:
         for copy in ("i0", "i1"):
             take_in = partial(store.import_session, exported, id=copy)
             ledger.step("import", copy, take_in, ids)
-            append(store, ledger, copy, f"{copy}-behind")
+            append(store, ledger, copy, f"{copy}-after")
 
 
 def _delete(store: hansard.Store, ledger: Ledger) -> None:
@@ -213,14 +212,14 @@ WORKLOADS: Final[dict[str, tuple[Work, Work]]] = {
     "group": (_some, _group),
     "rotate": (_some, _rotate),
     "checkpoint": (_sealed, _checkpoint),
-    "beside": (_sealed, _beside),
+    "concurrent": (_sealed, _concurrent),
     "recover": (_torn, _recover),
     "move": (_several, _move),
     "delete": (_several, _delete),
 }
 
 #: In these the calls of several threads take turns as they happen to.
-THREADED: Final = frozenset({"group", "beside"})
+THREADED: Final = frozenset({"group", "concurrent"})
 
 
 def open_store(path: str, durability: str = "sync", **options: Any) -> hansard.Store:

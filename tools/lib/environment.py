@@ -214,7 +214,7 @@ def wait_for_turn() -> int:
 
 
 def say(message: str) -> None:
-    """Tell the person who waits what is going on."""
+    """Print progress."""
     print(f"hansard: {message}", file=sys.stderr, flush=True)
 
 

@@ -19,10 +19,10 @@ class Adk(Peer):
     #: An append to a session that another has appended to is refused as stale.
     shared = False
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self._loop = Loop()
-        self._service = sessions.SqliteSessionService(str(folder / "sessions.db"))
+        self._service = sessions.SqliteSessionService(str(directory / "sessions.db"))
         self._held: dict[str, Any] = {}
 
     async def _session(self, name: str) -> Any:

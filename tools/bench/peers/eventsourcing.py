@@ -19,9 +19,9 @@ _decode = msgspec.json.Decoder().decode
 class Recorder(Peer):
     """An aggregate for each session; a version that another took is tried again, as its users do."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._store = sqlite.SQLiteDatastore(str(folder / "events.db"), lock_timeout=60)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._store = sqlite.SQLiteDatastore(str(directory / "events.db"), lock_timeout=60)
         self._recorder = sqlite.SQLiteAggregateRecorder(self._store)
         self._recorder.create_table()
         self._places: dict[str, int] = {}

@@ -18,9 +18,11 @@ sqlite = foreign("langgraph.checkpoint.sqlite")
 class LangGraph(Peer):
     """One saver, a thread for each session."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._db = sqlite3.connect(folder / "checkpoints.db", check_same_thread=False, timeout=60)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._db = sqlite3.connect(
+            directory / "checkpoints.db", check_same_thread=False, timeout=60
+        )
         self._saver = sqlite.SqliteSaver(self._db)
         self._saver.setup()
 

@@ -19,10 +19,10 @@ class SyncLmdb(Peer):
 
     sync = True
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
+        super().__init__(directory)
         self._env = lmdb.open(
-            str(folder / "data"),
+            str(directory / "data"),
             map_size=1 << 36,
             sync=self.sync,
             max_dbs=2,
@@ -114,9 +114,9 @@ class SyncLmdb(Peer):
         return self
 
     @classmethod
-    def reader(cls, folder: Path) -> Peer:
+    def reader(cls, directory: Path) -> Peer:
         """Open the environment to read."""
-        return cls(folder, read_only=True)
+        return cls(directory, read_only=True)
 
     def close(self) -> None:
         """Close the environment."""

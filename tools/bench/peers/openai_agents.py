@@ -12,15 +12,15 @@ agents = foreign("agents")
 class OpenAi(Peer):
     """One `SQLiteSession` for each session, all in one file."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self._loop = Loop()
         self._sessions: dict[str, Any] = {}
 
     def _session(self, name: str) -> Any:
         found = self._sessions.get(name)
         if found is None:
-            path = self.folder / "sessions.db"
+            path = self.directory / "sessions.db"
             found = self._sessions[name] = agents.SQLiteSession(name, path)
         return found
 

@@ -14,12 +14,12 @@ class OsHansard(Peer):
 
     durability: Literal["os", "sync"] = "os"
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
+        super().__init__(directory)
         # `during_compaction` measures what compaction costs concurrent appends.
         options: dict[str, Any] = {"durability": self.durability, "auto_compact": False}
         options = {"read_only": True} if read_only else options
-        self._store = hansard.open(folder / "store", **options)
+        self._store = hansard.open(directory / "store", **options)
         self._sessions: dict[str, hansard.Session] = {}
         self._awaited: dict[str, aio.Session] = {}
         self._aio: aio.Store | None = None
@@ -41,7 +41,7 @@ class OsHansard(Peer):
     async def append_async(self, session: str, message: Message) -> None:
         """Append one message, awaited."""
         if self._aio is None:
-            self._aio = await aio.open(self.folder / "store", durability=self.durability)
+            self._aio = await aio.open(self.directory / "store", durability=self.durability)
         if session not in self._awaited:
             self._awaited[session] = self._aio.session(session)
         await self._awaited[session].add_message(message)
@@ -84,9 +84,9 @@ class OsHansard(Peer):
         return self
 
     @classmethod
-    def reader(cls, folder: Path) -> Peer:
+    def reader(cls, directory: Path) -> Peer:
         """Open the store to read."""
-        return cls(folder, read_only=True)
+        return cls(directory, read_only=True)
 
     def close(self) -> None:
         """Close the store."""

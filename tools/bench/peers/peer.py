@@ -20,13 +20,13 @@ def foreign(name: str) -> Any:
 
 
 class Peer:
-    """A handle on a fresh or an existing folder of one system."""
+    """A handle on a fresh or an existing directory of one system."""
 
     #: Whether several writers may append to one session, as the system's documentation has it.
     shared = True
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
 
     def append(self, session: str, message: Message) -> None:
         """Append one message."""
@@ -69,13 +69,13 @@ class Peer:
         raise NotImplementedError
 
     @classmethod
-    def reader(cls, folder: Path) -> "Peer":
+    def reader(cls, directory: Path) -> "Peer":
         """Return a fresh handle that only reads."""
-        return cls(folder)
+        return cls(directory)
 
     def twin(self) -> "Peer":
         """Return what another thread appends with."""
-        return type(self)(self.folder)
+        return type(self)(self.directory)
 
     def close(self) -> None:
         """Close what is open."""

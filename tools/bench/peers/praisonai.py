@@ -13,13 +13,13 @@ from tools.bench.peers.peer import Message, Peer, foreign, text
 class FileStore(Peer):
     """The store of files, which has forks."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self._store = self._open()
 
     def _open(self) -> Any:
         return foreign("praisonaiagents.session.hierarchy").HierarchicalSessionStore(
-            session_dir=str(self.folder / "sessions"), retention="keep_all", lock_timeout=60.0
+            session_dir=str(self.directory / "sessions"), retention="keep_all", lock_timeout=60.0
         )
 
     def append(self, session: str, message: Message) -> None:
@@ -65,5 +65,5 @@ class SqliteStore(FileStore):
 
     def _open(self) -> Any:
         return foreign("praisonaiagents.session.sqlite_transcript_store").SqliteTranscriptStore(
-            session_dir=str(self.folder / "sessions"), retention="keep_all", lock_timeout=60.0
+            session_dir=str(self.directory / "sessions"), retention="keep_all", lock_timeout=60.0
         )

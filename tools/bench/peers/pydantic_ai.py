@@ -19,14 +19,14 @@ class FileSteps(Peer):
     #: A run is one process's.
     shared = False
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self._loop = Loop()
         self._runs: dict[str, list[Any]] = {}
         self._store = self._open()
 
     def _open(self) -> Any:
-        return steps.FileStepStore(self.folder / "steps")
+        return steps.FileStepStore(self.directory / "steps")
 
     @staticmethod
     def _message(message: Message) -> Any:
@@ -82,4 +82,4 @@ class SqliteSteps(FileSteps):
     """The store in SQLite."""
 
     def _open(self) -> Any:
-        return steps.SqliteStepStore(database=str(self.folder / "steps.db"))
+        return steps.SqliteStepStore(database=str(self.directory / "steps.db"))

@@ -40,10 +40,10 @@ class NormalSqlite(Peer):
 
     synchronous = "NORMAL"
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
+        super().__init__(directory)
         self._db = sqlite3.connect(
-            folder / "messages.db", isolation_level=None, timeout=60, check_same_thread=False
+            directory / "messages.db", isolation_level=None, timeout=60, check_same_thread=False
         )
         self._db.execute("PRAGMA mmap_size = 268435456")
         if not read_only:
@@ -107,9 +107,9 @@ class NormalSqlite(Peer):
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @classmethod
-    def reader(cls, folder: Path) -> Peer:
+    def reader(cls, directory: Path) -> Peer:
         """Connect to read."""
-        return cls(folder, read_only=True)
+        return cls(directory, read_only=True)
 
     def close(self) -> None:
         """Close the connection, which folds the log in."""

@@ -16,15 +16,15 @@ class Strands(Peer):
     #: Two agents of one session would give out the same message ids.
     shared = False
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self._managers: dict[str, Any] = {}
         self._places: dict[str, int] = {}
 
     def _manager(self, name: str) -> Any:
         found = self._managers.get(name)
         if found is None:
-            found = manager.FileSessionManager(name, storage_dir=str(self.folder))
+            found = manager.FileSessionManager(name, storage_dir=str(self.directory))
             self._managers[name] = found
             if found.read_agent(name, "a") is None:
                 agent = session_types.SessionAgent(

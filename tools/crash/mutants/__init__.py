@@ -1,6 +1,7 @@
-"""DELIBERATE BUGS: each must be caught by a named test, or the tests are not worth what they say.
+"""DELIBERATE BUGS: each must be caught by a named test.
 
-`mutant` puts one into a copy of the source and runs its tests; the others list them, by what they break.
+`mutant` applies one to a copy of the source and runs its tests; the other modules list them by what they
+break.
 """
 
 from tools.crash.mutants.concurrency import CONCURRENCY

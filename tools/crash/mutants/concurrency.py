@@ -1,4 +1,4 @@
-"""Mutants that break when two are at work at once: locks, stale ends, shared names."""
+"""Mutants that break concurrent calls: locks, outdated log ends, shared names."""
 
 from tools.crash.mutants.mutant import Mutant
 

@@ -1,4 +1,4 @@
-"""Mutants that lose what was acknowledged when the power goes, the disk fails or a write is short."""
+"""Mutants that lose acknowledged events on a power cut, a disk failure or a short write."""
 
 from tools.crash.mutants.mutant import Mutant
 

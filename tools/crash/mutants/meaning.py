@@ -1,4 +1,4 @@
-"""Mutants that answer wrongly: checks left out, conditions and events ignored."""
+"""Mutants that answer wrongly: missing checks, ignored conditions and events."""
 
 from tools.crash.mutants.mutant import Mutant
 

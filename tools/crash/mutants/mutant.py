@@ -1,7 +1,4 @@
-"""What a mutant is: a bug put into a copy of the source, and the tests that must notice it.
-
-Above: row 14, tests/faults/test_mutants.py.  Below: nothing.
-"""
+"""A mutant: a bug in a copy of the source, and the tests that must detect it."""
 
 import os
 import re
@@ -42,7 +39,7 @@ class Verdict(NamedTuple):
     """What became of a mutant."""
 
     caught: bool
-    #: The test that caught it, or why nobody can tell.
+    #: The test that caught it, or why this is unknown.
     told: str
 
 

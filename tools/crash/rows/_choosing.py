@@ -1,7 +1,4 @@
-"""Choose some of many cases: as many of each workload, if there are so many.
-
-Above: the rows of the shim.  Below: `shimmed`.
-"""
+"""Choose some of many cases, equally many of each workload if possible."""
 
 import random
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Row 5: every state that a power cut may leave, rebuilt from what the store asked of the disk.
-
-Above: `campaign`.  Below: `tests.crashlab.crashes`, and the runs of `tests/faults/crash_runs`.
-"""
+"""Row 5: every state that a power cut may leave, rebuilt from the recorded disk calls."""
 
 import os
 import random
@@ -29,7 +26,7 @@ class CrashState:
 
     def run(self) -> Outcome:
         """Build it, open it, compare it."""
-        # That a sync was asked for is in the recording; here nothing has to wait for the disk.
+        # Syncs are recorded; nothing has to wait for the disk.
         sync, sync_directory = disk.sync, disk.sync_directory
         disk.sync = disk.sync_directory = os.fstat  # type: ignore[assignment]
         try:

@@ -1,7 +1,4 @@
-"""Row 9: files cut at every byte, and damages that have a name.
-
-Above: `campaign`.  Below: `damaged`, `damages`.
-"""
+"""Row 9: files truncated at every byte, and named damages."""
 
 import random
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""Row 18: after each way to forget, no byte of what was forgotten is in any file or table.
+"""Row 18: after each way to erase, no byte of the erased text is in any file or table.
 
-A case stores a random text in one kind of content, in one situation, and forgets it in one way. It then
-compacts the store, and searches every file and every unpacked frame, or every row and file of the tables.
-Adapters of frameworks keep content in their own shapes and under ids of their own: these are tried too.
+A case stores a random text in one kind of content, in one situation, and erases it in one way. It then
+compacts the store, and searches every file and every decompressed frame, or every row and file of the
+tables. Adapters store content in their own shapes and under their own ids: these are tried too.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Row 8: every bit of a small log, sealed segments, checkpoint and marker flipped.
-
-Above: `campaign`.  Below: `damaged`, `specimen`.
-"""
+"""Row 8: every bit of a small log, sealed segments, checkpoint and marker file flipped."""
 
 import random
 from collections.abc import Iterator
@@ -63,6 +60,6 @@ def cases(count: int, rng: random.Random) -> Iterator[FlippedBit]:
         share = min(len(bits), count // (len(found) - number))
         count -= share
         chosen += rng.sample(bits, share)
-    # Mixed: whoever ends a campaign early has seen some of each file, and not all of the first.
+    # Mixed: a campaign that is ended early has cases of each file.
     rng.shuffle(chosen)
     yield from chosen

@@ -1,7 +1,4 @@
-"""Row 10: full disks, read-only disks, no permission, limits; and it works again when the cause is gone.
-
-Above: `campaign`.  Below: `full_disks`.
-"""
+"""Row 10: full and read-only disks, missing permissions, limits; all works after the cause is removed."""
 
 import random
 from collections.abc import Iterator
@@ -18,7 +15,7 @@ prepare = start
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Refusal]:
-    """Yield each situation, or so many of them by chance."""
+    """Yield all situations, or a random sample."""
     chosen = list(SITUATIONS)
     if count < len(chosen):
         chosen = rng.sample(chosen, count)

@@ -1,7 +1,6 @@
-"""Row 13: everything that reads is fed what hansard did not write.
+"""Row 13: every reader is fed altered data.
 
-Above: `campaign`, tests.  Below: `tools.crash.fuzz`.
-A case is some inputs for one target: many where one takes microseconds, few where it takes milliseconds.
+A case is some inputs for one target: many if one takes microseconds, few if it takes milliseconds.
 """
 
 import atexit
@@ -15,7 +14,7 @@ from tools.crash.fuzz_targets import BY_NAME, TARGETS, Bench
 from tools.crash.row import Outcome, Row
 from tools.crash.struck import Wrong
 
-#: So many cases take about ten minutes on two cores.
+#: This number of cases takes about ten minutes on two cores.
 ROW = Row(13, "decoder fuzzing: altered files, exports, tokens, names, queries", 36, 6_000)
 
 
@@ -49,6 +48,6 @@ class Case(NamedTuple):
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Case]:
-    """Yield so many, one target after the other."""
+    """Yield `count` cases, one target after the other."""
     for number in range(count):
         yield Case(TARGETS[number % len(TARGETS)].name, rng.getrandbits(32))

@@ -1,4 +1,4 @@
-"""Row 7: workers killed with kill -9 while four processes × two threads do all that a store can do.
+"""Row 7: workers killed with kill -9 while four processes × two threads make all kinds of calls.
 
 A case is one history: thirty workers are killed while others append, compact, fork, delete and list,
 every third of them at a chosen call of the disk.
@@ -32,10 +32,10 @@ class Case(NamedTuple):
 
     def run(self) -> Outcome:
         """Let it happen, and check it."""
-        folder = tempfile.mkdtemp(prefix="hansard-history-")
+        directory = tempfile.mkdtemp(prefix="hansard-history-")
         try:
             history = histories.run(
-                f"{folder}/store",
+                f"{directory}/store",
                 operations=80,
                 kills=KILLS,
                 deaths=APPENDING,
@@ -44,7 +44,7 @@ class Case(NamedTuple):
                 timeout=300.0,
             )
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
         wrong = histories.check(history)
         detail = (
             "\n".join(map(str, wrong)) or f"{history.kills} {len(history.operations)} operations"
@@ -53,6 +53,6 @@ class Case(NamedTuple):
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Case]:
-    """Yield so many histories."""
+    """Yield `count` histories."""
     for _ in range(count):
         yield Case(rng.getrandbits(32))

@@ -1,7 +1,4 @@
-"""Row 16: a file of the store is a pipe, a device, a link, another store's, or was crafted.
-
-Above: `campaign`.  Below: `hostile`, `nursery`.
-"""
+"""Row 16: a file of the store is a pipe, a device, a link, of another store, or crafted."""
 
 import contextlib
 import functools
@@ -44,18 +41,20 @@ def truths() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _asked(path: Path) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="hansard-hostile-") as folder:
-        shutil.copytree(path, Path(folder) / "store")
-        ended = _ask(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="hansard-hostile-") as directory:
+        shutil.copytree(path, Path(directory) / "store")
+        ended = _ask(Path(directory))
     assert ended.result is not None, ended
     wrong = {label: answer for label, answer in ended.result.items() if answer[0] != "is"}
     assert not wrong, wrong
     return ended.result  # type: ignore[no-any-return] # as `ask` returns it
 
 
-def _ask(folder: Path) -> Any:
+def _ask(directory: Path) -> Any:
     return nursery().run(
-        "tools.crash.hostile:ask", store=str(folder / "store"), progress=str(folder / "progress")
+        "tools.crash.hostile:ask",
+        store=str(directory / "store"),
+        progress=str(directory / "progress"),
     )
 
 
@@ -73,29 +72,31 @@ class Disguise:
 
     def run(self) -> Outcome:
         """Make the store, ask everything, and compare the answers with the truth."""
-        folder = Path(tempfile.mkdtemp(prefix="hansard-hostile-"))
+        directory = Path(tempfile.mkdtemp(prefix="hansard-hostile-"))
         try:
-            shutil.copytree(hostile.stores()[0], folder / "store")
-            hostile.make_outside(folder / "outside")
-            before = hostile.contents(folder / "outside")
+            shutil.copytree(hostile.stores()[0], directory / "store")
+            hostile.make_outside(directory / "outside")
+            before = hostile.contents(directory / "outside")
             try:
-                hostile.disguise(folder / "store", self.file, self.guise, folder / "outside")
+                hostile.disguise(directory / "store", self.file, self.guise, directory / "outside")
             except PermissionError:
                 return Outcome(ok=True, label=self.label, skipped="devices need root")
-            size = _allocated(folder)
-            ended = _ask(folder)
-            wrong = list(self._wrong(ended, folder))
-            if hostile.contents(folder / "outside") != before:
+            size = _allocated(directory)
+            ended = _ask(directory)
+            wrong = list(self._wrong(ended, directory))
+            if hostile.contents(directory / "outside") != before:
                 wrong.append("something outside of the store has changed")
-            if _allocated(folder) - size > hostile.DISK:
-                wrong.append(f"the store takes {_allocated(folder) - size:,} bytes more")
+            if _allocated(directory) - size > hostile.DISK:
+                wrong.append(f"the store takes {_allocated(directory) - size:,} bytes more")
             return Outcome(ok=not wrong, label=self.label, detail="\n".join(wrong))
         finally:
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
 
-    def _wrong(self, ended: Any, folder: Path) -> Iterator[str]:
+    def _wrong(self, ended: Any, directory: Path) -> Iterator[str]:
         if ended.result is None:
-            last = (folder / "progress").read_text() if (folder / "progress").exists() else "?"
+            last = (
+                (directory / "progress").read_text() if (directory / "progress").exists() else "?"
+            )
             yield f"{last}: the process was ended by signal {ended.signal} {ended.error}"
             return
         for label, (kind, said) in ended.result.items():
@@ -156,9 +157,9 @@ class Disguise:
         return str(item[0] if isinstance(item, tuple) else item)
 
 
-def _allocated(folder: Path) -> int:
+def _allocated(directory: Path) -> int:
     total = 0
-    for root, _, names in os.walk(folder):
+    for root, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(root, name)).st_blocks * 512
@@ -166,7 +167,7 @@ def _allocated(folder: Path) -> int:
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Disguise]:
-    """Yield every file in every guise, or so many of them by chance."""
+    """Yield every file in every guise, or a random sample."""
     every = [
         Disguise(file, guise)
         for file in hostile.files()

@@ -1,7 +1,6 @@
 """Row 12: an interrupt at every point where Python delivers one; out of memory at every allocation.
 
-Above: `campaign`, tests.  Below: `tools.crash.interrupts`, `tools.crash.memory`.
-Half of the cases are the one, half the other.
+Each kind is half of the cases.
 """
 
 import atexit
@@ -18,7 +17,7 @@ from tools.crash.struck import BY_NAME, Stage, Wrong
 
 ROW = Row(12, "interrupt at every point; out of memory at every allocation", 1_000, 30_000)
 
-#: About so many points and allocations each operation has: a case behind the last of them strikes nothing.
+#: The approximate number of points and allocations of each operation; a case after the last has no effect.
 POINTS: Mapping[str, int] = {
     "append": 330,
     "append warm": 130,
@@ -110,12 +109,12 @@ class OutOfMemory(NamedTuple):
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Interrupted | OutOfMemory]:
-    """Yield cases; every one there is, if as many are asked for."""
+    """Yield cases; all of them if `count` is large enough."""
     for kind, table, share in (
         (Interrupted, POINTS, (count + 1) // 2),
         (OutOfMemory, ALLOCATIONS, count // 2),
     ):
-        # Of each operation as many, while there are: the short ones are what everybody does all the time.
+        # Equally many of each operation, while there are any: the short ones are the most frequent calls.
         orders = [rng.sample(range(1, most + 1), most) for most in table.values()]
         turns = zip_longest(*orders)
         every = (

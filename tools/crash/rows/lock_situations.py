@@ -1,7 +1,4 @@
-"""Row 11: what can happen to a lock and to those who wait for it, each as a test with real processes.
-
-Above: `campaign`.  Below: tests/faults, run by pytest in a process of its own.
-"""
+"""Row 11: what can happen to a lock and its waiters, each as a test with real processes."""
 
 import os
 import random
@@ -19,7 +16,7 @@ _FORK = "tests/faults/test_fork.py::test_"
 SITUATIONS = {
     "a holder is stopped": f"{_LOCKS}a_stopped_holder_is_named_and_nothing_is_lost_when_it_goes_on",
     "a holder is killed": f"{_LOCKS}the_lock_of_a_killed_holder_is_free_at_once",
-    "threads queue behind another process": (
+    "threads queue after another process": (
         f"{_LOCKS}threads_of_one_process_give_up_too_when_another_process_holds_the_lock"
     ),
     "a sync takes long": f"{_LOCKS}the_lock_is_not_held_during_a_sync",

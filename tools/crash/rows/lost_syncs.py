@@ -1,7 +1,6 @@
-"""Row 3: a sync fails, and what it was to make durable is gone, as another process finds.
+"""Row 3: a sync fails and loses its bytes, as another process sees.
 
-Above: `campaign`.  Below: `shimmed`; `failing_disk`, whose kernel does this by itself.
-A plain error does not find a store that ignores it, since the cache keeps the bytes. This does.
+A plain error does not detect a store that ignores it, because the cache keeps the bytes. This does.
 """
 
 import random
@@ -37,6 +36,6 @@ def every_case() -> list[Struck]:
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Case]:
-    """Yield so many of all cases, and first the disk that really fails."""
+    """Yield `count` of all cases, and first the disk that really fails."""
     yield FailingDisk()
     yield from chosen(every_case(), count - 1, rng)

@@ -1,8 +1,7 @@
-"""Row 13: any calls at all add up to what plain lists say.
+"""Row 13: random calls, compared with a naive model.
 
-Above: `campaign`, tests.  Below: the machines of `tests.properties`.
-A case is one machine and some histories, all of one seed. What fails is told with the calls that led there,
-as it was found: the same case, run again, fails again.
+A case is one state machine and some histories of one seed. A failure is reported with its calls, and the
+same case fails again.
 """
 
 import random
@@ -18,7 +17,7 @@ from tests.properties import test_compaction, test_machine, test_search
 from tests.properties.histories import STEPS
 from tools.crash.row import Outcome, Row
 
-#: Histories of a case: Hypothesis begins with short ones, and goes on from what it has seen.
+#: Histories of a case: Hypothesis starts with short ones, and continues from what it has seen.
 HISTORIES: Final = 20
 
 ROW = Row(
@@ -30,7 +29,7 @@ def _driven(machine: type[RuleBasedStateMachine]) -> Callable[[int, hypothesis.s
     """Return what drives a machine, given a seed."""
 
     def drive(seed: int, settings: hypothesis.settings) -> None:
-        # Hypothesis takes the seed from the class; it is one of our own, so that nobody else's changes.
+        # Hypothesis takes the seed from the class: a private class, so that no other is affected.
         own = type(machine.__name__, (machine,), {})
         run_state_machine_as_test(hypothesis.seed(seed)(own), settings=settings)
 
@@ -84,7 +83,7 @@ class Case(NamedTuple):
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Case]:
-    """Yield so many, one machine after the other."""
+    """Yield `count` cases, one machine after the other."""
     names = list(MACHINES)
     for number in range(count):
         yield Case(names[number % len(names)], rng.getrandbits(32))

@@ -1,7 +1,4 @@
-"""Row 6: the power goes, on ext4 and on XFS.
-
-Above: `campaign`.  Below: `power`.
-"""
+"""Row 6: power cuts on ext4 and XFS."""
 
 import random
 from collections.abc import Iterator
@@ -28,7 +25,7 @@ prepare = start
 
 
 def cases(count: int, rng: random.Random) -> Iterator[PowerCut]:
-    """Yield so many cuts, on each file system in turn; one in five with durability "os"."""
+    """Yield `count` cuts, on each file system in turn; one in five with durability "os"."""
     workloads = list(WORKLOADS)
     for number in range(count):
         careless = number % 10 in {8, 9}

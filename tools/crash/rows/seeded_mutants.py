@@ -1,7 +1,4 @@
-"""Row 14: deliberate bugs in our own source, each of which a named test must catch.
-
-Above: `campaign`.  Below: `mutants`.
-"""
+"""Row 14: deliberate bugs in our source, each of which a named test must catch."""
 
 import random
 from collections.abc import Iterator

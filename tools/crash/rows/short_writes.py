@@ -1,7 +1,4 @@
-"""Row 2: a write takes only a part of its bytes; the next one goes on, or gives the reason.
-
-Above: `campaign`.  Below: `shimmed`.
-"""
+"""Row 2: a write takes only a part of its bytes; the next one continues, or returns the error."""
 
 import errno
 import random
@@ -36,5 +33,5 @@ def every_case() -> list[Struck]:
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Struck]:
-    """Yield so many of all cases, spread over the workloads."""
+    """Yield `count` of all cases, spread over the workloads."""
     return chosen(every_case(), count, rng)

@@ -1,7 +1,4 @@
-"""Row 1: every call that changes something is refused, or the last one before death, below Python.
-
-Above: `campaign`.  Below: `shimmed`.
-"""
+"""Row 1: every mutating call fails, or is the last one before the process is killed, below Python."""
 
 import errno
 import random
@@ -43,5 +40,5 @@ def every_case() -> list[Struck]:
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Struck]:
-    """Yield so many of all cases, spread over the workloads."""
+    """Yield `count` of all cases, spread over the workloads."""
     return chosen(every_case(), count, rng)

@@ -1,7 +1,4 @@
-"""Row 4: a process dies, and the one that takes up its store is struck at one of its own calls.
-
-Above: `campaign`.  Below: `shimmed`.
-"""
+"""Row 4: a process is killed, and the recovery by the next one fails at one of its calls."""
 
 import errno
 import random
@@ -31,7 +28,7 @@ prepare = start
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Struck]:
-    """Yield so many cases: each call of recovery in turn, each fault in turn, after a death at random."""
+    """Yield `count` cases: each call of recovery in turn, each fault in turn, after a death at random."""
     calls = calls_of("recover")
     workloads = list(WORKLOADS)
     for number in range(count):

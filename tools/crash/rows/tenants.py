@@ -1,10 +1,8 @@
-"""Row 17: everything that a scoped store can be asked, of two stores that differ only outside of its scope.
+"""Row 17: all calls on a scoped store, in two stores that differ only outside the scope.
 
-Above: `campaign`.  Below: `specimen`, the public API.
-
-Both stores hold the same sessions below `a/`, at the same times. Outside, one holds little; the other more of
-all that there is, with the same words, titles and metadata. Every public method of a scoped store and of its
-sessions is called in both, found by `dir`: an answer, an error or a progress that differs is a leak.
+Both stores have the same sessions below `a/`, at the same times. Outside, one has few; the other has more
+of everything, with the same words, titles and metadata. Every public method of a scoped store and of its
+sessions, found by `dir`, is called in both: an answer, error or progress that differs is a leak.
 """
 
 import atexit
@@ -102,7 +100,7 @@ REFUSED_FOR_FORKS: Final = {"Store.prune", "Store.purge", "Session.drop_history"
 
 @functools.cache
 def made() -> Path:
-    """Return a directory with the stores, made when it is first asked for."""
+    """Return a directory with the stores, created at the first call."""
     place = Path(tempfile.mkdtemp(prefix="hansard-tenants-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     for name, more in STORES.items():
@@ -409,8 +407,8 @@ class Asked:
                 STORES[which](store)
                 with small():  # from here on, time is the same in both
                     return answer(store, question, "memory:")
-        with tempfile.TemporaryDirectory(prefix="hansard-tenants-") as folder:
-            path = Path(folder) / "store"
+        with tempfile.TemporaryDirectory(prefix="hansard-tenants-") as directory:
+            path = Path(directory) / "store"
             shutil.copytree(made() / which, path)
             with small(), opened(path) as store:
                 return answer(store, question, str(path))
@@ -429,6 +427,6 @@ ROW = Row(17, "tenants: a scoped store answers the same whatever is outside", 40
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Asked]:
-    """Yield every method of every backend, or so many of them by chance."""
+    """Yield every method of every backend, or a random sample."""
     every = [Asked(backend, name) for backend in BACKENDS for name in public()]
     yield from every if count >= len(every) else rng.sample(every, count)
