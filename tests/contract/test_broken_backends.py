@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from hansard.backend.contract import AppendRequest, Changed, CompactionResult, Head
+from hansard.backend.contract import INTERNAL, AppendRequest, Changed, CompactionResult, Head
 from hansard.backend.memory import (
     MemoryBackend,
     MemoryChunk,
@@ -190,7 +190,7 @@ def stops_one_early(real: Bug, self: Any, after: int = 0, upto: int | None = Non
 @broken(MemoryReader, "read", test_reading)
 def reads_all_at_once(real: Bug, self: Any, after: int = 0, upto: int | None = None) -> Any:
     """A long session comes in one piece."""
-    yield MemoryChunk([event for chunk in real(self, after, upto) for event in chunk.events()])
+    yield MemoryChunk([event for chunk in real(self, after, upto) for event in chunk.events()], {})
 
 
 @broken(MemoryReader, "read", test_forking)
@@ -374,7 +374,7 @@ def keeps_keys_of_what_was_purged(real: Bug, self: Any, session_id: str) -> None
 @broken(MemoryBackend, "purge", test_retention)
 def purges_live_sessions(real: Bug, self: Any, session_id: str) -> None:
     """What was never deleted is purged."""
-    self._known(session_id)._record.deleted = True
+    self._existing(session_id)._record.deleted = True
     real(self, session_id)
 
 
@@ -389,7 +389,7 @@ def purges_the_whole_trash(real: Bug, self: Any, session_id: str) -> None:
 @broken(MemoryBackend, "delete", test_retention)
 def compares_the_seq_too_early(real: Bug, self: Any, session_id: str, **options: Any) -> None:
     """What is appended after the check is deleted too."""
-    if options.get("expected_seq") not in (None, self._known(session_id)._record.seq):
+    if options.get("expected_seq") not in (None, self._existing(session_id)._record.seq):
         real(self, session_id, **options)
     time.sleep(0.001)
     real(self, session_id)
@@ -414,7 +414,7 @@ def audits_in_a_session(real: Bug, self: Any, name: str) -> Any:
 @broken(MemoryBackend, "internal", test_retention)
 def empties_the_audit_log(real: Bug, self: Any, name: str) -> Any:
     """The audit log is lost."""
-    self._internal.clear()
+    self._records.pop(INTERNAL + name, None)
     return real(self, name)
 
 
@@ -613,7 +613,7 @@ def compacts_what_is_not_there(real: Bug, self: Any, forget: Any, **options: Any
 @broken(MemoryBackend, "internal", test_cursors)
 def forgets_an_internal_log(real: Bug, self: Any, name: str) -> Any:
     """A cursor starts again each time it is opened."""
-    self._internal.pop(name, None)
+    self._records.pop(INTERNAL + name, None)
     return real(self, name)
 
 

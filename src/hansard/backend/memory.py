@@ -1,6 +1,6 @@
-"""Keep sessions in this process's memory: for tests, and for what may be lost.
+"""Keep sessions in memory: for tests, and for what may be lost.
 
-The contract in its simplest form: read this first to see what `local` must do with files.
+The simplest form of the contract: read it first to see what `local` must do with files.
 """
 
 import os
@@ -49,42 +49,6 @@ from hansard.log.write_batch import seq_conflict
 _PIECE = 1000
 
 
-class MemoryChunk(Chunk):
-    """Events from a list."""
-
-    __slots__ = ("_events", "_keys")
-
-    def __init__(self, events: list[Event], keys: dict[str, tuple[int, int]] | None = None) -> None:
-        self._events = events
-        #: First seq and number of events of each append with a key.
-        self._keys = keys or {}
-
-    def events(self) -> list[Event]:
-        return list(self._events)
-
-    def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        return [
-            (event.seq, codec.decode(event.raw)["message"])
-            for event in self._events
-            if event.kind == MESSAGE_ADDED
-        ]
-
-    def messages_json(self) -> list[tuple[int, bytes]]:
-        return [
-            (event.seq, bytes(_message_of(event.raw).message))
-            for event in self._events
-            if event.kind == MESSAGE_ADDED
-        ]
-
-    def span(self) -> tuple[int, int]:
-        return self._events[0].seq - 1, self._events[-1].seq
-
-    def keyed(self) -> dict[int, int]:
-        known = (self._keys.get(event.key or "") for event in self._events)
-        appends = dict(found for found in known if found is not None)
-        return {seq: count for seq, count in appends.items() if count > 1}
-
-
 class _Message(msgspec.Struct):
     message: msgspec.Raw
 
@@ -92,82 +56,89 @@ class _Message(msgspec.Struct):
 _message_of = msgspec.json.Decoder(_Message).decode
 
 
+class MemoryChunk(Chunk):
+    """Events from a list. `keys`: first seq and number of events of each append with a key."""
+
+    def __init__(self, events: list[Event], keys: dict[str, tuple[int, int]]) -> None:
+        self._events = events
+        self._keys = keys
+
+    def events(self) -> list[Event]:
+        return list(self._events)
+
+    def messages(self) -> list[tuple[int, dict[str, Any]]]:
+        added = [event for event in self._events if event.kind == MESSAGE_ADDED]
+        return [(event.seq, codec.decode(event.raw)["message"]) for event in added]
+
+    def messages_json(self) -> list[tuple[int, bytes]]:
+        added = [event for event in self._events if event.kind == MESSAGE_ADDED]
+        return [(event.seq, bytes(_message_of(event.raw).message)) for event in added]
+
+    def keyed(self) -> dict[int, int]:
+        found = (self._keys.get(event.key or "", (0, 0)) for event in self._events)
+        return {seq: count for seq, count in found if count > 1}
+
+
 class _Record:
-    """What there is of one session; shared by the logs that show it."""
+    """The data of one session, shared by its logs."""
 
-    __slots__ = (
-        "_written",
-        "before",
-        "changed",
-        "controls",
-        "deleted",
-        "events",
-        "keys",
-        "rewritten",
-        "size",
-    )
-
-    def __init__(self) -> None:
-        self.after_fork()
-        #: How often all of it was replaced: an end that has not moved does not tell.
+    def __init__(self, before: int = 0) -> None:
+        #: Number of times that its content was replaced: then its end may not have moved.
         self.rewritten = 0
-        self.clear()
+        self.after_fork()
+        self.clear(before)
 
     def after_fork(self) -> None:
-        """Have a lock that no other thread holds, and nothing under way."""
+        """Replace the lock, which another thread may have held."""
         self.changed = threading.Condition()
-        self._written = False
+        self._is_written = False
 
-    def clear(self) -> None:
-        """Start anew, with nothing."""
+    def clear(self, before: int = 0) -> None:
+        """Remove everything."""
         #: The seq before the first event.
-        self.before = 0
-        #: Only ever appended to, so what a reader has seen of it stays as it was.
+        self.before = before
+        #: Lists are appended to or replaced, never changed otherwise: readers keep what they have seen.
         self.events: list[Event] = []
         self.controls: list[Event] = []
         self.keys: dict[str, tuple[int, int]] = {}
-        self.size = 0
         self.deleted = False
         self.rewritten += 1
 
     @contextmanager
     def writing(self, session_id: str) -> Iterator[None]:
-        """Keep a signal handler from appending in the middle of its own thread's append."""
-        if self._written:
-            raise Reentered(
-                f"memory: session {session_id!r}: this thread is in the middle of an append, which a signal "
-                "handler or a finaliser has interrupted; nothing was appended: set a flag there, and "
-                "append where the program goes on"
-            )
-        self._written = True
-        try:
-            yield
-        finally:
-            self._written = False
+        """Lock it; refuse an append by a signal handler during an append of its own thread."""
+        with self.changed:
+            if self._is_written:
+                raise Reentered(
+                    f"memory: session {session_id!r}: cannot append from a signal handler during a call on "
+                    "this session; nothing was appended. Set a flag and append later"
+                )
+            self._is_written = True
+            try:
+                yield
+                self.changed.notify_all()
+            finally:
+                self._is_written = False
 
     def add(self, request: AppendRequest) -> list[Event]:
         """Add events and return them."""
-        key, new = request.key, request.events
-        seq = self.seq
+        key, seq = request.key, self.seq
         now = format.now().decode()
         events = [
             Event(seq + place, one.time or now, one.kind, one.data, key if place == 1 else None)
-            for place, one in enumerate(new, 1)
+            for place, one in enumerate(request.events, 1)
         ]
         self.events += events
-        self.controls += [event for event, one in zip(events, new, strict=True) if one.control]
-        self.size += sum(len(one.data) for one in new)
+        pairs = zip(events, request.events, strict=True)
+        self.controls += [event for event, one in pairs if one.control]
         if key is not None:
             self.keys[key] = (seq + 1, len(events))
         return events
 
     def become(self, staged: "_Record") -> None:
-        """Take over all that another one has, which nobody else knows."""
-        self.before = staged.before
-        self.events = staged.events
-        self.controls = staged.controls
-        self.keys = staged.keys
-        self.size = staged.size
+        """Take over the content of a staged record."""
+        self.before, self.events = staged.before, staged.events
+        self.controls, self.keys = staged.controls, staged.keys
 
     @property
     def seq(self) -> int:
@@ -177,24 +148,14 @@ class _Record:
     def exists(self) -> bool:
         return bool(self.events) and not self.deleted
 
-    def between(self, after: int, upto: int) -> list[Event]:
-        """Return the events with after < seq <= upto."""
-        return self.events[max(after - self.before, 0) : max(upto - self.before, 0)]
-
 
 class MemoryReader(LogReader):
-    """The events that a session had. Its lists are appended to or replaced, so what was seen of one stays."""
-
-    __slots__ = ("_before", "_controls", "_events", "_keys", "_seq", "_size", "session_id")
+    """The events that a session had."""
 
     def __init__(self, session_id: str, record: _Record) -> None:
         self.session_id = session_id
-        self._before = record.before
-        self._seq = record.seq
-        self._events = record.events
-        self._controls = record.controls
-        self._keys = record.keys
-        self._size = record.size
+        self._before, self._seq = record.before, record.seq
+        self._events, self._controls, self._keys = record.events, record.controls, record.keys
 
     def head(self) -> Head | None:
         if self._seq == self._before:
@@ -223,7 +184,7 @@ class MemoryReader(LogReader):
 
     def size(self, *, unpacked: bool = False) -> int:
         del unpacked  # nothing is compressed
-        return self._size
+        return sum(len(event.raw) for event in self._events[: self._seq - self._before])
 
     def _chunk(self, after: int, upto: int) -> MemoryChunk:
         return MemoryChunk(self._events[after - self._before : upto - self._before], self._keys)
@@ -250,45 +211,40 @@ class MemoryLog(InternalLog):
 
     def append(self, request: AppendRequest) -> list[Event]:
         record = self._record
-        with record.changed, record.writing(self.session_id):
+        with record.writing(self.session_id):
             self._check_open()
-            if request.key is not None and request.key in record.keys:
+            if request.key in record.keys:
                 first, count = record.keys[request.key]
-                return record.between(first - 1, first - 1 + count)
+                return record.events[first - record.before - 1 :][:count]
             exists = bool(record.events)
             refusal = request.refusal(self.session_id, record.seq if exists else 0, exists=exists)
             if refusal is not None:
                 raise refusal
             if not exists:
                 record.before = request.before
-            events = record.add(request)
-            record.changed.notify_all()
-            return events
+            return record.add(request)
 
     def begin_with(self, staged: _Record) -> None:
-        """Let the session, which must not exist, be what was staged."""
+        """Make a staged record the session, which must not exist."""
         record = self._record
-        with record.changed, record.writing(self.session_id):
+        with record.writing(self.session_id):
             self._check_open()
             if record.events:
                 raise SessionExists(
                     f"session {self.session_id!r} exists already, at seq {record.seq}"
                 )
             record.become(staged)
-            record.changed.notify_all()
 
     def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:
         record = self._record
-        with record.changed, record.writing(self.session_id):
+        with record.writing(self.session_id):
             self._check_open()
             seq = record.seq if record.events else 0
             if seq != expected_seq or not record.events:
                 raise seq_conflict(self.session_id, expected_seq, seq)
-            staged = _Record()
-            staged.before = expected_seq
+            staged = _Record(expected_seq)
             staged.add(AppendRequest(events))
             record.become(staged)
-            record.changed.notify_all()
 
     def drop(self) -> bool:
         # Emptied, and not forgotten: an append that expects its events must find none.
@@ -308,9 +264,9 @@ class MemoryLog(InternalLog):
 
     def wait(self, after: int, timeout: float) -> bool:
         with self._record.changed:
-            return self._record.changed.wait_for(lambda: self._is_behind(after), timeout)
+            return self._record.changed.wait_for(lambda: self._has_grown(after), timeout)
 
-    def _is_behind(self, after: int) -> bool:
+    def _has_grown(self, after: int) -> bool:
         self._check_open()
         return bool(self._record.events) and self._record.seq > after
 
@@ -338,13 +294,10 @@ class MemoryLog(InternalLog):
             self._check_open()
             if not record.events:
                 raise SessionNotFound(f"no session {self.session_id!r} in this store")
-            # A list of its own: who reads the old one reads on in it.
             masked = [filter.mask(event) for event in record.events]
-            # What was blank before is blank again, which is nothing new.
-            blanked = sum(
-                new is not old and new.raw != old.raw
-                for new, old in zip(masked, record.events, strict=True)
-            )
+            pairs = zip(masked, record.events, strict=True)
+            # What was erased before is erased again, and not counted.
+            blanked = sum(new.raw != old.raw for new, old in pairs)
             if not dry_run:
                 record.events = masked
                 record.controls = [filter.mask(event) for event in record.controls]
@@ -358,7 +311,7 @@ class MemoryLog(InternalLog):
         return []
 
     def set_deleted(self, *, deleted: bool, expected_seq: int | None = None) -> None:
-        """Put the session into the trash, or take it out."""
+        """Move the session to the trash, or restore it."""
         record = self._record
         with record.changed:
             if deleted:
@@ -372,19 +325,17 @@ class MemoryLog(InternalLog):
             record.changed.notify_all()
 
     def purge(self) -> None:
-        """Forget a session that is in the trash."""
-        record = self._record
-        with record.changed:
-            if not record.deleted:
+        """Remove a session that is in the trash."""
+        with self._record.changed:
+            if not self._record.deleted:
                 raise SessionNotFound(f"no session {self.session_id!r} in the trash")
-            record.clear()
+            self._record.clear()
 
     def _check_open(self) -> None:
         self._backend.check_open()
         if self._record.deleted and not self._from_trash:
             raise SessionDeleted(
-                f"session {self.session_id!r} was deleted and is in the trash; "
-                "`store.restore(id)` brings it back"
+                f"session {self.session_id!r} is in the trash; restore it with store.restore(id)"
             )
 
 
@@ -394,8 +345,7 @@ class MemoryStage(Stage):
     def __init__(self, backend: "MemoryBackend", session_id: str, before: int) -> None:
         self.session_id = session_id
         self._backend = backend
-        self._staged = _Record()
-        self._staged.before = before
+        self._staged = _Record(before)
 
     def append(self, events: Sequence[NewEvent], *, key: str | None = None) -> None:
         self._backend.check_open()
@@ -414,7 +364,7 @@ class MemoryStage(Stage):
 
 
 class MemoryHold(Hold):
-    """A name that others wait for."""
+    """The lock of an internal log."""
 
     def __init__(self, backend: "MemoryBackend", name: str) -> None:
         self._backend: MemoryBackend | None = backend
@@ -431,31 +381,33 @@ class MemoryHold(Hold):
 
 
 class MemoryBackend(Backend):
-    """A dict of sessions. Gone when the last reference is."""
+    """A dict of sessions."""
 
     def __init__(self) -> None:
         self.where = "memory:"
         self.read_only = False
         self.durability = "none"
-        self.finder = None
         self._closed = False
+        #: Sessions by id, and internal logs by `INTERNAL` and their name.
         self._records: dict[str, _Record] = {}
-        self._internal: dict[str, _Record] = {}
-        #: The names that are held, and what says when one is free.
         self._held: WeakValueDictionary[str, MemoryHold] = WeakValueDictionary()
-        self._freed = threading.Condition()
-        self._mutex = threading.RLock()
+        self.after_fork()
         disk.reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Replace all mutexes, in a forked child."""
         self._mutex = threading.RLock()
         self._freed = threading.Condition()
-        for record in (*self._internal.values(), *self._records.values()):
+        for record in self._records.values():
             record.after_fork()
 
     def log(self, session_id: str, *, from_trash: bool = False) -> MemoryLog:
+        names.check_id(session_id)
         return MemoryLog(self, session_id, self._record(session_id), from_trash=from_trash)
+
+    def _record(self, log_id: str) -> _Record:
+        with self._mutex:
+            return self._records.setdefault(log_id, _Record())
 
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         names.check_id(session_id)
@@ -463,37 +415,29 @@ class MemoryBackend(Backend):
         return MemoryStage(self, session_id, before)
 
     def internal(self, name: str) -> InternalLog:
-        with self._mutex:
-            record = self._internal.setdefault(name, _Record())
-        return MemoryLog(self, INTERNAL + name, record)
+        return MemoryLog(self, INTERNAL + name, self._record(INTERNAL + name))
 
     def internals(self) -> list[str]:
-        self.check_open()
-        with self._mutex:
-            return sorted(name for name, record in self._internal.items() if record.exists)
+        found = (log_id for log_id, record in self._all(internal=True) if record.exists)
+        return sorted(log_id.removeprefix(INTERNAL) for log_id in found)
 
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
         self.check_open()
         with self._freed:
             if not self._freed.wait_for(lambda: name not in self._held, timeout):
                 raise LockTimeout(
-                    f"memory: {name!r} is held by this process for more than {timeout:g} s",
+                    f"memory: could not lock {name!r} within {timeout:g} s: held by this process",
                     holder=os.getpid(),
                 )
             hold = self._held[name] = MemoryHold(self, name)
             return hold
 
-    def free(self, name: str, hold: "MemoryHold") -> None:
-        """Let others have a name."""
+    def free(self, name: str, hold: MemoryHold) -> None:
+        """Release a lock."""
         with self._freed:
             if self._held.get(name) is hold:
                 del self._held[name]
                 self._freed.notify_all()
-
-    def _record(self, session_id: str) -> _Record:
-        names.check_id(session_id)
-        with self._mutex:
-            return self._records.setdefault(session_id, _Record())
 
     def ids(self, *, trash: bool = False) -> Iterator[str]:
         return (
@@ -503,31 +447,34 @@ class MemoryBackend(Backend):
         )
 
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
-        found = dict(self._all())
-        asked = found if session_ids is None else session_ids
-        known = ((session_id, found.get(session_id)) for session_id in asked)
-        return {
-            session_id: f"{record.rewritten} {record.seq}"
-            for session_id, record in known
-            if record is not None and record.exists
-        }
+        found = {session_id: record for session_id, record in self._all() if record.exists}
+        asked = found if session_ids is None else [one for one in session_ids if one in found]
+        return {one: f"{found[one].rewritten} {found[one].seq}" for one in asked}
 
-    def _all(self) -> list[tuple[str, _Record]]:
+    def _all(self, *, internal: bool = False) -> list[tuple[str, _Record]]:
         self.check_open()
         with self._mutex:
-            return list(self._records.items())
+            found = list(self._records.items())
+        return [item for item in found if item[0].startswith(INTERNAL) == internal]
 
     def delete(
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
     ) -> None:
-        del timeout  # nobody holds a session here for longer than it takes to append
-        self._known(session_id).set_deleted(deleted=True, expected_seq=expected_seq)
+        del timeout  # no session is locked for longer than an append takes
+        self._existing(session_id).set_deleted(deleted=True, expected_seq=expected_seq)
 
     def restore(self, session_id: str) -> None:
-        self._known(session_id).set_deleted(deleted=False)
+        self._existing(session_id).set_deleted(deleted=False)
 
     def purge(self, session_id: str) -> None:
-        self._known(session_id).purge()
+        self._existing(session_id).purge()
+
+    def _existing(self, session_id: str) -> MemoryLog:
+        names.check_id(session_id)
+        self.check_open()
+        if session_id not in self._records:
+            raise SessionNotFound(f"no session {session_id!r} in this store")
+        return self.log(session_id)
 
     def probe(self) -> Health:
         self.check_open()
@@ -546,13 +493,4 @@ class MemoryBackend(Backend):
     def check_open(self) -> None:
         """Raise if the store was closed."""
         if self._closed:
-            raise Closed(f"{self.where}: the store was closed, and its sessions are gone")
-
-    def _known(self, session_id: str) -> MemoryLog:
-        names.check_id(session_id)
-        self.check_open()
-        with self._mutex:
-            found = self._records.get(session_id)
-        if found is None:
-            raise SessionNotFound(f"no session {session_id!r} in this store")
-        return MemoryLog(self, session_id, found)
+            raise Closed(f"{self.where}: the store was closed; its sessions were in memory")

@@ -1,7 +1,7 @@
-"""A part of a backend: the sessions whose ids begin alike, and no others.
+"""The sessions of a backend whose ids have a prefix, for many tenants in one store.
 
-For many tenants in one store. Whoever holds the part can name no session outside of it: not to list, read,
-search, fork or write. What a session inside was forked from is read with it, wherever that is.
+A scoped backend cannot list, read, search, fork or write any other session. The ancestors of a session are
+read with it, wherever they are.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,69 +13,22 @@ from hansard.errors import Closed, InvalidSessionId
 class ScopedBackend(Backend):
     """The sessions of another backend whose ids begin with a prefix."""
 
-    def __init__(self, whole: Backend, prefix: str) -> None:
-        self._whole = whole
+    def __init__(self, parent: Backend, prefix: str) -> None:
+        self._parent = parent
         self._closed = False
         self.prefix = prefix
-        self.where = f"{whole.where} ({prefix}…)"
-        self.read_only = whole.read_only
-        self.durability = whole.durability
+        self.where = f"{parent.where} ({prefix}…)"
+        self.read_only = parent.read_only
+        self.durability = parent.durability
 
     @property
     def unscoped(self) -> Backend:
-        """The backend that this is a part of."""
-        return self._whole.unscoped
+        """The backend with all sessions."""
+        return self._parent.unscoped
 
-    def log(self, session_id: str, *, from_trash: bool = False) -> Log:
-        if from_trash:
-            self.check_open()
-            return self._whole.log(session_id, from_trash=True)
-        return self._whole.log(self._inside(session_id))
-
-    def stage(self, session_id: str, *, before: int = 0) -> Stage:
-        return self._whole.stage(self._inside(session_id), before=before)
-
-    def internal(self, name: str) -> InternalLog:
+    def _open(self) -> Backend:
         self.check_open()
-        return self._whole.internal(name)
-
-    def internals(self) -> list[str]:
-        self.check_open()
-        return self._whole.internals()
-
-    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
-        self.check_open()
-        return self._whole.exclusive(name, timeout=timeout)
-
-    def ids(self, *, trash: bool = False) -> Iterator[str]:
-        self.check_open()
-        return (found for found in self._whole.ids(trash=trash) if found.startswith(self.prefix))
-
-    def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
-        self.check_open()
-        if session_ids is not None:
-            session_ids = [found for found in session_ids if found.startswith(self.prefix)]
-        stamps = self._whole.stamps(session_ids)
-        return {found: stamp for found, stamp in stamps.items() if found.startswith(self.prefix)}
-
-    def delete(
-        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
-    ) -> None:
-        self._whole.delete(self._inside(session_id), expected_seq=expected_seq, timeout=timeout)
-
-    def restore(self, session_id: str) -> None:
-        self._whole.restore(self._inside(session_id))
-
-    def purge(self, session_id: str) -> None:
-        self._whole.purge(self._inside(session_id))
-
-    def probe(self) -> Health:
-        self.check_open()
-        return self._whole.probe()._replace(where=self.where)
-
-    def close(self) -> None:
-        """Close this part; the whole stays open."""
-        self._closed = True
+        return self._parent
 
     def _inside(self, session_id: object) -> str:
         self.check_open()
@@ -86,7 +39,51 @@ class ScopedBackend(Backend):
             )
         return session_id
 
+    def log(self, session_id: str, *, from_trash: bool = False) -> Log:
+        if from_trash:
+            return self._open().log(session_id, from_trash=True)
+        return self._parent.log(self._inside(session_id))
+
+    def stage(self, session_id: str, *, before: int = 0) -> Stage:
+        return self._parent.stage(self._inside(session_id), before=before)
+
+    def internal(self, name: str) -> InternalLog:
+        return self._open().internal(name)
+
+    def internals(self) -> list[str]:
+        return self._open().internals()
+
+    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
+        return self._open().exclusive(name, timeout=timeout)
+
+    def ids(self, *, trash: bool = False) -> Iterator[str]:
+        return (found for found in self._open().ids(trash=trash) if found.startswith(self.prefix))
+
+    def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
+        if session_ids is not None:
+            session_ids = [found for found in session_ids if found.startswith(self.prefix)]
+        stamps = self._open().stamps(session_ids)
+        return {found: stamp for found, stamp in stamps.items() if found.startswith(self.prefix)}
+
+    def delete(
+        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+    ) -> None:
+        self._parent.delete(self._inside(session_id), expected_seq=expected_seq, timeout=timeout)
+
+    def restore(self, session_id: str) -> None:
+        self._parent.restore(self._inside(session_id))
+
+    def purge(self, session_id: str) -> None:
+        self._parent.purge(self._inside(session_id))
+
+    def probe(self) -> Health:
+        return self._open().probe()._replace(where=self.where)
+
+    def close(self) -> None:
+        """Close this backend; the one with all sessions stays open."""
+        self._closed = True
+
     def check_open(self) -> None:
-        """Raise if this part was closed."""
+        """Raise if this backend was closed."""
         if self._closed:
             raise Closed(f"{self.where}: the store was closed; open it again")
