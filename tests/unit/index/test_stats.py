@@ -1,4 +1,4 @@
-"""Claims about `store.stats`: it is what counting every event says, after any history."""
+"""`store.stats` agrees with counting every event, after any history."""
 
 import random
 from collections import Counter
@@ -15,12 +15,12 @@ from tests.unit.index.random_store import RandomStore
 
 
 def counted(store: Store) -> StoreStats:
-    """Count every event of every session, but for bytes that compression saves and large content."""
+    """Count every event of every session, without `raw_bytes`."""
     infos = reference_listing.everything(store)
-    whole = [info for info in infos if not info.damaged]
+    readable = [info for info in infos if not info.damaged]
     days: dict[str, Counter[str]] = {}
     models: dict[str, Usage] = {}
-    for info in whole:
+    for info in readable:
         days.setdefault(info.created[:10], Counter())["sessions"] += 1
         for event in reference_listing.own_events(store.session(info.id)):
             day = days.setdefault(event.stamp[:10], Counter())
@@ -30,16 +30,16 @@ def counted(store: Store) -> StoreStats:
                 add(models, event)
     return StoreStats(
         sessions=len(infos),
-        archived=sum(info.archived for info in whole),
-        damaged=len(infos) - len(whole),
+        archived=sum(info.archived for info in readable),
+        damaged=len(infos) - len(readable),
         forks=sum(reference_listing.parent_of(store, info.id) is not None for info in infos),
         events=sum(day["events"] for day in days.values()),
         messages=sum(day["messages"] for day in days.values()),
-        bytes=sum(info.bytes for info in whole),
+        bytes=sum(info.bytes for info in readable),
         days={day: DayStats(**count) for day, count in sorted(days.items())},
         models=dict(sorted(models.items())),
         workspaces=dict(
-            sorted(Counter(info.workspace for info in whole if info.workspace).items())
+            sorted(Counter(info.workspace for info in readable if info.workspace).items())
         ),
     )
 
@@ -58,12 +58,12 @@ def add(models: dict[str, Usage], event: hansard.Event) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "os"])
-def test_stats_are_what_counting_every_event_says(
-    kind: str, tmp_path: Path, rng: random.Random
-) -> None:
-    """Whatever was done, sums and days are what the events add up to, each counted once, in every scope."""
+def test_stats_agree_with_the_events(kind: str, tmp_path: Path, rng: random.Random) -> None:
+    """After random calls, each event counts once, in the store and in a scoped store."""
     root = tmp_path / "store"
     with hansard.open("memory:" if kind == "memory" else root, durability="os") as store:
+        assert store.stats() == StoreStats()
+        assert store.stats().compression == 1.0
         busy = RandomStore(store, rng, [tmp_path])
         for turn in range(12):
             busy.do(rng.choice([1, 1, 2, 15]))
@@ -80,15 +80,15 @@ def test_stats_are_what_counting_every_event_says(
 
 
 def same(found: StoreStats, expected: StoreStats) -> bool:
-    """Say whether two sums agree in what can be counted from events."""
+    """Compare two results, without `raw_bytes`."""
     names = [name for name in StoreStats.__struct_fields__ if name != "raw_bytes"]
     for name in names:
         assert getattr(found, name) == getattr(expected, name), name
     return found.raw_bytes >= 0
 
 
-def test_raw_bytes_are_what_the_logs_took_before_they_were_compacted(tmp_path: Path) -> None:
-    """Compacting changes what a store takes on disk, and what it would take without compression stays."""
+def test_compaction_does_not_change_raw_bytes(tmp_path: Path) -> None:
+    """Compaction reduces `bytes`; `raw_bytes`, the size without compression, stays."""
     with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
         for number in range(3):
             session = store.session(f"s{number}")
@@ -105,15 +105,15 @@ def test_raw_bytes_are_what_the_logs_took_before_they_were_compacted(tmp_path: P
         store.compact()
         after = store.stats()
         assert after.bytes < before.bytes / 5
-        # A few bytes more: a log that goes on in a new segment has another header.
+        # A few bytes more: each segment has a header.
         assert before.raw_bytes <= after.raw_bytes < before.raw_bytes + 3 * 4096
         assert after.compression == after.raw_bytes / after.bytes > 5
         assert (after.events, after.messages) == (before.events, before.messages) == (6000, 6000)
         assert after.days == before.days
 
 
-def test_what_is_taken_out_is_taken_out_of_the_sums(store: Store) -> None:
-    """What was counted before it was scrubbed is counted anew: no name of a model stays behind."""
+def test_scrubbed_usage_leaves_the_totals(store: Store) -> None:
+    """Usage that was counted before it was scrubbed is counted again, without the scrubbed name."""
     session = store.session("s")
     session.record_usage(model="secret-model", input_tokens=5)
     session.record_usage(model="m", input_tokens=7)
@@ -123,14 +123,8 @@ def test_what_is_taken_out_is_taken_out_of_the_sums(store: Store) -> None:
     assert store.stats().models["m"].input_tokens == 7
 
 
-def test_an_empty_store_adds_up_to_nothing(store: Store) -> None:
-    """Without sessions all sums are zero, and nothing is divided by it."""
-    assert store.stats() == StoreStats()
-    assert store.stats().compression == 1.0
-
-
-def test_a_session_that_cannot_be_read_is_counted_as_such(tmp_path: Path) -> None:
-    """N-35: of a damaged session nothing is counted but that it is there; the others are counted whole."""
+def test_a_damaged_session_counts_as_damaged(tmp_path: Path) -> None:
+    """N-35: a damaged session counts as a session, and nothing else of it; others are counted in full."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
         for name in "abc":
