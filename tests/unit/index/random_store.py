@@ -1,4 +1,4 @@
-"""A store in which anything happens, at random: for comparing what is listed with what is there."""
+"""Random calls on a store, for comparing a listing with the logs."""
 
 import contextlib
 import random
@@ -9,7 +9,7 @@ from typing import Any
 import hansard
 from hansard import Store
 
-#: Ids that begin alike, that are hashed on disk, and that SQLite might sort otherwise.
+#: Ids with common prefixes, hashed ids, and ids that SQLite might sort differently.
 IDS = ["a/1", "a/2", "a/10", "b/1", "b/é", "b/😀", "B", "c", "UPPER/" + "x" * 150, "a"]
 
 TITLES = ["Refund", "refund of Müller", "STRASSE", "straße", '100% "quoted" _a_', "", "😀", "a\nb"]
@@ -20,7 +20,7 @@ KEYS = ["user", "k", "with space", "ключ"]
 
 
 class RandomStore:
-    """Does things to the sessions of a store."""
+    """Makes random calls on the sessions of a store."""
 
     def __init__(self, store: Store, rng: random.Random, folders: list[Path]) -> None:
         self.store = store
@@ -46,17 +46,17 @@ class RandomStore:
         ]
 
     def do(self, count: int = 1) -> None:
-        """Do some things; what is not possible is not done."""
+        """Make some calls; ignore refused ones."""
         for _ in range(count):
             with contextlib.suppress(hansard.HansardError):
                 self.rng.choice(self._deeds)()
 
     def any_id(self) -> str:
-        """Return an id, of a session or not."""
+        """Return an id, of an existing session or not."""
         return self.rng.choice(IDS)
 
     def session(self) -> hansard.Session:
-        """Return a handle on any session."""
+        """Return a session, existing or not."""
         return self.store.session(self.any_id())
 
     def say(self) -> None:
@@ -65,16 +65,16 @@ class RandomStore:
         self.session().add_messages([{"role": "user", "content": "x" * 20}] * count)
 
     def describe(self) -> None:
-        """Set metadata, or take some away."""
+        """Set or remove metadata."""
         key = self.rng.choice(KEYS)
         self.session().patch_metadata({key: self.rng.choice([*VALUES, None])})
 
     def name(self) -> None:
-        """Give a title."""
+        """Set a title."""
         self.session().set_title(self.rng.choice(TITLES))
 
     def name_automatically(self) -> None:
-        """Give a title as a program does, or as metadata."""
+        """Set an automatic title, or a title by metadata."""
         title = self.rng.choice(TITLES)
         if self.rng.random() < 0.5:
             self.session().set_title(title, automatic=True)
@@ -82,7 +82,7 @@ class RandomStore:
             self.session().set_metadata(title=self.rng.choice([title, 7, None]))
 
     def use(self) -> None:
-        """Record the use of a model."""
+        """Record usage of a model."""
         self.session().record_usage(
             model=self.rng.choice("mn"), input_tokens=self.rng.randrange(9), cost=0.5
         )
@@ -93,35 +93,35 @@ class RandomStore:
         self.rng.choice([session.archive, session.unarchive, session.close, session.reopen])()
 
     def fork(self) -> None:
-        """Fork a session, at any place."""
+        """Fork a session at a random seq."""
         session = self.session()
         session.fork(
             self.any_id(), at=self.rng.randrange(1, session.seq + 1) if session.seq else None
         )
 
     def delete(self) -> None:
-        """Delete a session; its forks live on."""
+        """Delete a session; its forks stay."""
         self.store.delete(self.any_id())
 
     def restore(self) -> None:
-        """Bring one back, or purge it."""
-        gone = self.store.trash()
-        if gone:
+        """Restore or purge a deleted session."""
+        deleted = self.store.trash()
+        if deleted:
             self.rng.choice([self.store.restore, self.store.restore, self.store.purge])(
-                self.rng.choice(gone)
+                self.rng.choice(deleted)
             )
 
     def redact(self) -> None:
-        """Take a message out."""
+        """Redact a message."""
         session = self.session()
         session.redact(self.rng.randrange(1, session.seq + 2))
 
     def forget(self) -> None:
-        """Take a title out, wherever it was said."""
+        """Scrub a title."""
         self.session().scrub(self.rng.choice(["Refund", "refund of"]))
 
     def belong(self) -> None:
-        """Belong to a folder, or to none."""
+        """Set or remove the workspace."""
         if self.rng.random() < 0.2:
             self.session().patch_metadata({"workspace": None})
         else:

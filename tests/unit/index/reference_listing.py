@@ -1,7 +1,4 @@
-"""List a store the slow way: read every session from its first event to its last, and think in Python.
-
-Beside: the tests that compare it with what the index says.
-"""
+"""A reference for listings: read every session from its first event to its last, without an index."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -28,7 +25,7 @@ ORDERS: dict[str, Callable[[SessionInfo], Any]] = {
 
 
 def own_events(session: hansard.Session) -> list[Event]:
-    """Return the events that happened in a session itself."""
+    """Return a session's own events, without inherited ones."""
     events = list(session.events())
     if session.parent is None:
         return events
@@ -37,7 +34,7 @@ def own_events(session: hansard.Session) -> list[Event]:
 
 
 def describe(store: Store, session_id: str) -> SessionInfo:
-    """Say what a listing should say about a session, but for its forks; flagged if it cannot be read."""
+    """Describe a session, without the number of its forks; `damaged` if it cannot be read."""
     session = store.session(session_id)
     try:
         state = session.state()
@@ -76,7 +73,7 @@ def everything(store: Store) -> list[SessionInfo]:
 
 
 def parent_of(store: Store, session_id: str) -> str | None:
-    """Return what a session was forked from, as far as that can be read."""
+    """Return the parent of a session; None if it cannot be read."""
     try:
         return store.session(session_id).parent
     except hansard.HansardError:
@@ -103,7 +100,7 @@ def listing(
     damaged: bool | None = None,
     order: str = "id",
 ) -> list[SessionInfo]:
-    """Filter and sort descriptions as `store.sessions` is to do."""
+    """Filter and sort descriptions like `store.sessions`."""
     value = ORDERS[order.removeprefix("-")]
     wanted = [
         info
@@ -122,7 +119,7 @@ def listing(
 
 
 def same(one: object, other: object) -> bool:
-    """Say whether two values are the same in JSON: a truth is no number, and 1.0 is 1."""
+    """Return whether two values are equal in JSON: a boolean is not a number, and 1.0 equals 1."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -137,7 +134,7 @@ def pages(
     between: Callable[[], object] | None = None,
     **filters: Any,
 ) -> list[SessionInfo]:
-    """Return what all pages of a listing hold together; do something between each two."""
+    """Return the sessions of all pages of a listing; call `between` between two pages."""
     found: list[SessionInfo] = []
     cursor: str | None = None
     ask = functools.partial(list_some, limit=limit, **filters)
@@ -149,6 +146,6 @@ def pages(
         if cursor is None:
             return found
         assert len(page.items) == limit
-        assert len(found) < 1000, "it never ends"
+        assert len(found) < 1000, "too many pages"
         if between is not None:
             between()

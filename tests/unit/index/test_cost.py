@@ -1,4 +1,4 @@
-"""Claims about what a listing costs: which files it opens, and how much of them it reads."""
+"""The cost of a listing: which files it opens, and how much of them it reads."""
 
 import random
 from pathlib import Path
@@ -11,12 +11,12 @@ from tests.crashlab import faults
 
 MESSAGE = {"role": "user", "content": "hello"}
 
-#: Enough that no listing looks at all of them by chance.
+#: Enough that no listing checks all of them.
 MANY = 600
 
 
 def logs_opened(disk: faults.Faults) -> set[str]:
-    """Return the names of the sessions into whose directories somebody looked."""
+    """Return the names of the sessions whose directories were opened."""
     opening = {"open_file", "open_directory", "create_file", "read_at", "names"}
     places = [Path(call.place).parts for call in disk.calls if call.operation in opening]
     return {
@@ -39,7 +39,7 @@ def many(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_warm_listing_opens_no_log(many: Path) -> None:
-    """N-76: where nothing has changed, a listing, its pages and a count look into no session."""
+    """N-76: if nothing has changed, a listing, its pages and a count open no session."""
     with hansard.open(many, durability="os") as store:
         store.count()
         with faults.record() as disk:
@@ -50,7 +50,7 @@ def test_a_warm_listing_opens_no_log(many: Path) -> None:
             )
             assert store.count(title="title 59") == 11
         assert logs_opened(disk) == set()
-        # Neither all names nor all stamps: each question looks at a few, in turn.
+        # Neither all names nor all stamps: each call checks a few, in turn.
         looks = [call for call in disk.calls if call.operation == "version"]
         assert len(looks) < 4 * 300
 
@@ -59,7 +59,7 @@ def test_a_warm_listing_opens_no_log(many: Path) -> None:
 def test_after_an_append_a_listing_opens_one_log_and_reads_what_is_new(
     many: Path, rng: random.Random
 ) -> None:
-    """N-76: to list after one append costs the same whatever the session's length and the others' number."""
+    """N-76: listing after one append does not depend on the session's length or the number of others."""
     with hansard.open(many, durability="os") as store:
         long = store.session("s0500")
         for _ in range(300):
@@ -79,14 +79,14 @@ def test_after_an_append_a_listing_opens_one_log_and_reads_what_is_new(
             assert info.seq == store.session(session_id).seq
             assert logs_opened(disk) == {session_id}
             amounts.append(sum(read))
-        # To find a place in a long log takes a few looks, as in a phone book: nobody reads it through.
+        # Finding a position in a long log takes a binary search, not a full read.
         assert max(amounts) < 1_000_000 < (many / "sessions/s0500/log.jsonl").stat().st_size / 3
 
 
-def test_what_was_compacted_is_not_read_to_be_listed(
+def test_a_listing_does_not_read_compacted_segments(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-76: an index is made from what compactions have saved; sealed segments are not decompressed."""
+    """N-76: an index is built from saved states; sealed segments are not decompressed."""
     from hansard.log.sealed_segment import SealedSegment
 
     root = tmp_path / "store"
@@ -110,7 +110,7 @@ def test_what_was_compacted_is_not_read_to_be_listed(
         [info] = store.sessions().items
         assert (info.title, info.seq, info.message_count) == ("cold", expected.seq, 4000)
         assert sum(read) < 100_000
-        # It is only a shortcut: counting day by day takes reading it, once.
+        # Counting by day reads it, once.
         assert store.stats().messages == 4000
         assert sum(read) > 2_000_000
         read.clear()

@@ -1,4 +1,4 @@
-"""Claims about forks in a listing: how many a session has, and what reaches them from their parents."""
+"""Forks in a listing: their number, and how changes of a parent reach them."""
 
 import random
 from pathlib import Path
@@ -22,7 +22,7 @@ def listed(store: Store) -> dict[str, hansard.SessionInfo]:
 
 
 def test_another_session_of_the_parents_name_has_no_children(tmp_path: Path) -> None:
-    """A session that took the name of a deleted parent is not the one that the forks came from."""
+    """A new session with the id of a missing parent is not the parent of its forks."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
         store.session("p").add_message(MESSAGE)
@@ -41,10 +41,10 @@ def test_another_session_of_the_parents_name_has_no_children(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_forks_of_a_damaged_session_are_flagged_and_whole_again_when_it_is_mended(
+def test_forks_of_a_damaged_session_are_flagged_until_it_is_repaired(
     tmp_path: Path, rng: random.Random, *, compacted: bool
 ) -> None:
-    """N-35: what is damaged in a parent flags those that need it, and its repair clears all of them."""
+    """N-35: damage in a parent flags the forks that inherit it, and its repair clears all of them."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
         parent = store.session("p")
@@ -65,14 +65,14 @@ def test_forks_of_a_damaged_session_are_flagged_and_whole_again_when_it_is_mende
         assert (damaged["c"].parent, damaged["g"].parent) == ("p", "c")
         assert store.count(damaged=True) == 3
         parent.repair()
-        mended = listed(store)
-        assert [info.id for info in mended.values() if info.damaged] == []
-        assert list(mended.values()) == reference_listing.everything(store)
-        assert mended["p"].children == mended["c"].children == 1
+        repaired = listed(store)
+        assert [info.id for info in repaired.values() if info.damaged] == []
+        assert list(repaired.values()) == reference_listing.everything(store)
+        assert repaired["p"].children == repaired["c"].children == 1
 
 
 def test_a_scoped_store_counts_only_forks_that_it_sees(store: Store) -> None:
-    """N-69: how many forks there are outside of a part of a store is not said in it."""
+    """N-69: a scoped store does not count forks outside of it."""
     parent = store.session("a/p")
     parent.add_message(MESSAGE)
     for child in ("a/c", "b/c", "b/d"):
@@ -86,7 +86,7 @@ def test_a_scoped_store_counts_only_forks_that_it_sees(store: Store) -> None:
 
 
 def test_a_damaged_fork_is_still_listed_below_its_parent(tmp_path: Path) -> None:
-    """N-35: damage in the middle of a fork's log hides what was said there, not where it comes from."""
+    """N-35: damage in the middle of a fork's log does not hide its parent."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
         store.session("parent").add_message({"n": 1})

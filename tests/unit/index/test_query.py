@@ -1,4 +1,4 @@
-"""What a person types is understood, and is never an error of syntax."""
+"""Queries are parsed, and no query is a syntax error."""
 
 import random
 import sqlite3
@@ -37,19 +37,19 @@ from hansard.index import search as query
     ],
 )
 def test_words_and_operators(typed: str, expected: str) -> None:
-    """Words are joined by "and", phrases and beginnings are known, and what is no operator is a word."""
+    """Words are joined by AND; phrases and prefixes are recognized; all else is a word."""
     assert query.expression(typed) == expected
 
 
 @pytest.mark.parametrize("typed", ["", " ", "!!!", '""', "- -- *", "-a", "NOT a", "🎉", '"…"'])
-def test_what_asks_for_nothing_is_refused(typed: str) -> None:
-    """A text without a word, or with nothing but what to leave out, is a `ValueError` that says so."""
+def test_a_query_without_a_word_to_find_is_refused(typed: str) -> None:
+    """A query without a word, or with excluded words only, raises `ValueError` with the reason."""
     with pytest.raises(ValueError, match="give a word"):
         query.expression(typed)
 
 
 def test_too_many_words_are_refused(rng: random.Random) -> None:
-    """So many words that answering would take seconds are refused, and those that are not are answered."""
+    """More than `MOST` words are refused, because the answer would take seconds."""
     most = [f"w{rng.randrange(10**9)}-{place}" for place in range(query.MOST)]
     fits(query.expression(" ".join(most)))
     with pytest.raises(ValueError, match="give fewer"):
@@ -74,8 +74,8 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES | st.text(max_size=4), max_size=12).map("".join))
-def test_nothing_that_is_typed_is_an_error_of_syntax(typed: str) -> None:
-    """Any text is either understood by FTS5 or refused with a reason."""
+def test_no_query_is_a_syntax_error(typed: str) -> None:
+    """FTS5 accepts any query that is not refused with a reason."""
     try:
         expression = query.expression(typed)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The rules that keep the index derived: portable statements, transactions, and erasure."""
+"""The storage of the index: portable statements, transactions, and erasure."""
 
 import re
 import sqlite3
@@ -17,10 +17,10 @@ from tools.crash.erasure import leaks
 
 SOURCES = Path(sqlite_storage.__file__).parent
 
-#: What sessions say: no two have a part in common.
+#: Messages that have no substring in common.
 WORDS = {"a": "kwvzrqhjxkwv", "b": "tnbmygdpftnb", "later": "lcsouieawlcs"}
 
-#: What one of the two databases, or a SQLite from before 3.35, does not understand.
+#: SQL that one of the two databases, or a SQLite before 3.35, does not have.
 NOT_PORTABLE = re.compile(
     r"\b(RETURNING|IS (NOT )?DISTINCT|INSERT OR|REPLACE INTO|instr\(|strpos\(|ILIKE|GLOB|lastrowid)"
     r"|\{schema\}"
@@ -34,7 +34,7 @@ def test_statements_are_valid_in_both_databases(name: str) -> None:
 
 
 def fill(path: Path) -> None:
-    """Say something in three sessions, one of them a fork, and search."""
+    """Create three sessions, one of them a fork, and search."""
     with hansard.open(path) as store:
         for name in "ab":
             store.session(name).add_message({"role": "user", "content": f"{WORDS[name]} lion"})
@@ -49,7 +49,7 @@ def in_index(path: Path, word: str) -> bool:
 
 
 def test_texts_of_a_session_in_the_trash_leave_the_index_at_compact(tmp_path: Path) -> None:
-    """Its texts stay until `compact`, and are not found; afterwards only what forks show of it is stored."""
+    """Texts in the trash are not found; after `compact`, only those that forks show are stored."""
     path = tmp_path / "store"
     fill(path)
     with hansard.open(path) as store:
@@ -71,7 +71,7 @@ def test_texts_of_a_session_in_the_trash_leave_the_index_at_compact(tmp_path: Pa
 def test_an_erasure_that_fails_leaves_all_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """Texts and positions go in one transaction: stopped anywhere, every message is still found."""
+    """Texts and positions are removed in one transaction: stopped anywhere, every message is found."""
     path = tmp_path / "store"
     fill(path)
     real = Storage.do
@@ -93,7 +93,7 @@ def test_an_erasure_that_fails_leaves_all_or_nothing(
         assert {(hit.session, hit.seq) for hit in store.search("lion")} == {("a", 1), ("a", 2)}
 
 
-def test_erased_bytes_are_overwritten_and_the_log_of_the_database_is_empty(tmp_path: Path) -> None:
+def test_compact_overwrites_erased_bytes_and_empties_the_wal(tmp_path: Path) -> None:
     """`compact` empties the write-ahead log, and SQLite overwrites what it deletes."""
     path = tmp_path / "store"
     fill(path)
@@ -106,7 +106,7 @@ def test_erased_bytes_are_overwritten_and_the_log_of_the_database_is_empty(tmp_p
             if isinstance(storage, Storage):
                 assert storage.one("PRAGMA secure_delete") == (1,)
         database = index_of(path)
-        # One page: the note that nothing is left to erase.
+        # One page: the record that nothing is left to erase.
         assert database.with_name(f"{database.name}-wal").stat().st_size < 2 * 4096
         assert leaks(path, WORDS["a"]) == []
         with closing(sqlite3.connect(database)) as connection:
@@ -127,7 +127,7 @@ def test_nothing_is_erased_if_nothing_was_removed(tmp_path: Path) -> None:
 def test_texts_are_read_inside_the_transaction_that_stores_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A redaction cannot come between reading a text and storing it without being seen by the next search."""
+    """If a redaction comes between reading a text and storing it, the next search sees it."""
     states: list[bool] = []
     real = text_index.TextIndexer._read
 
@@ -141,7 +141,7 @@ def test_texts_are_read_inside_the_transaction_that_stores_them(
 
 
 def test_a_fork_that_redacts_is_believed_over_the_index(tmp_path: Path) -> None:
-    """What a fork has redacted of inherited messages is asked of its log at each search."""
+    """Each search reads in the fork's log which inherited messages it has redacted."""
     fill(tmp_path / "store")
     with hansard.open(tmp_path / "store") as store:
         store.delete("a")
