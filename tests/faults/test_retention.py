@@ -252,7 +252,7 @@ def test_a_refused_call_amid_a_purge_is_an_error_or_harmless(
             elif isinstance(error, hansard.SyncFailed):
                 assert store.trash() == ["a"]
                 assert store.verify().ok
-            elif "the session is gone" in str(error):
+            elif "the session is purged" in str(error):
                 assert store.trash() == []
                 assert rubbish(path)
             else:
