@@ -383,7 +383,7 @@ def is_in_use(directory: int, name: str) -> bool:
     """Return whether a process holds the lock of a file that `create_file` created."""
     descriptor = open_file(directory, name)
     try:
-        fcntl.flock(descriptor, _SHARED_NOW)
+        fcntl.flock(descriptor, SHARED)
     except OSError:
         return True  # or the file system has no locks, and cannot tell
     finally:
@@ -563,22 +563,21 @@ def version(directory: int, name: str) -> tuple[int, int, int]:
 
 
 class Status(NamedTuple):
-    """What the system reports about a name, without following links."""
+    """What the system reports about a name, without following links.
 
-    #: "file", "directory", "link" or "other".
+    `kind` is "file", "directory", "link" or "other"; `mode` the permission bits; `owner` a uid; `links` the
+    number of names; `modified` the last write, in seconds since 1970; `changed` the last change of content,
+    names or mode, in nanoseconds, which no program can set.
+    """
+
     kind: str
-    #: The permission bits.
     mode: int
-    #: The uid of its owner.
     owner: int
     device: int
     inode: int
-    #: The number of its names.
     links: int
     size: int
-    #: When it was last written, in seconds since 1970.
     modified: float
-    #: When its content, names or mode last changed, in nanoseconds; no program can set it.
     changed: int
 
 
@@ -694,7 +693,7 @@ _FIRST_PAUSE: Final = 0.000_2
 #: Longest retry delay, in seconds.
 _LONGEST_PAUSE: Final = 0.002
 
-_SHARED_NOW: Final = fcntl.LOCK_SH | fcntl.LOCK_NB
+SHARED: Final = fcntl.LOCK_SH | fcntl.LOCK_NB
 _EXCLUSIVE_NOW: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 _flock: Callable[[int, int], object] | None = None
@@ -731,19 +730,12 @@ class Lock(OwnedFd):
         self._flock = _locker()
         self.release = partial(self._flock, descriptor, fcntl.LOCK_UN)
 
-    def acquire(self, timeout: float) -> None:
-        """Take the lock, waiting for at most `timeout` seconds."""
+    def acquire(self, timeout: float, how: int = _EXCLUSIVE_NOW) -> None:
+        """Take the lock, waiting for at most `timeout` seconds. `how`: `SHARED` for a shared lock."""
         try:
-            self._flock(self.descriptor, _EXCLUSIVE_NOW)
+            self._flock(self.descriptor, how)
         except OSError as error:
-            self._wait(error, timeout)
-
-    def acquire_shared(self, timeout: float) -> None:
-        """Take the lock together with all others that take it shared."""
-        try:
-            self._flock(self.descriptor, _SHARED_NOW)
-        except OSError as error:
-            self._wait(error, timeout, _SHARED_NOW)
+            self._wait(error, timeout, how)
 
     @contextlib.contextmanager
     def for_a_moment(self, timeout: float) -> Iterator[None]:
@@ -771,7 +763,7 @@ class Lock(OwnedFd):
         except OSError as error:
             raise explain(error, "lock", self.path) from error
 
-    def _wait(self, error: OSError, timeout: float, how: int = _EXCLUSIVE_NOW) -> None:
+    def _wait(self, error: OSError, timeout: float, how: int) -> None:
         """Poll for the lock: short pauses first, since most holders release it within microseconds."""
         own = _momentary.get(threading.get_ident())
         if own is not None and own is not self:

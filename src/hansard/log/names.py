@@ -1,15 +1,7 @@
 """Map session ids to directory names and back; define every file name in a store.
 
-The map is part of format version 1 and never changes, because a changed map would
-move sessions on disk: docs/format.md, F-5 to F-11.
-
-- F-5 says which ids are valid (`check_id`).
-- F-6 to F-9 spell one byte of an id: kept, upper case, slash, everything else.
-- F-10 escapes a first or last dot, and Windows device names.
-- F-11 ends a name that would be too long in a hash of its id.
-
-A name is lower-case ASCII, so no file system folds or normalises two names into one.
-Nothing here touches a file.
+The map never changes, because a changed map would move sessions on disk: docs/format.md, F-5 to F-11. A name
+is lower-case ASCII, so no file system folds or normalizes two names into one. Nothing here touches a file.
 """
 
 import codecs
@@ -23,8 +15,7 @@ from typing import Final
 from hansard.errors import InvalidSessionId
 from hansard.log import disk
 
-# The store's own files. Session directories have `sessions/` to themselves, so no id,
-# can be equal to one of these (N-4).
+# The store's own files. Session directories are in `sessions/`, so no id conflicts with these (N-4).
 MARKER: Final = "hansard.json"  # says that this is a store, and its format version
 SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
@@ -68,8 +59,7 @@ def check_id(session_id: object) -> None:
             f"use at most {MAX_ID_CHARACTERS}, for example a hash of it"
         )
     if (at := session_id.find("\0")) >= 0:
-        # PostgreSQL's text cannot hold NUL: an id that one backend refuses could not
-        # be copied there, so all of them refuse it.
+        # PostgreSQL's text cannot hold NUL. All backends refuse it, so that sessions can be copied.
         raise InvalidSessionId(
             f"session id {session_id[:_SHOWN]!r} has a NUL at index {at}; remove it"
         )
@@ -139,7 +129,7 @@ _DEVICES: Final = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
 )
 
-# Ids that are their own names: nearly all of them, so neither direction does more for them.
+# Ids that are their own names: nearly all of them.
 _PLAIN: Final = re.compile(
     r"(?!(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))"
     rf"[a-z0-9_-][a-z0-9_.-]{{0,{MAX_NAME_BYTES - 1}}}(?<!\.)"
@@ -153,15 +143,14 @@ def _escape(raw: bytes) -> list[str]:
     for end in (0, -1):
         if units[end] == ".":
             units[end] = "%2e"
-    # Windows opens the device for `con` and for `con.anything`. The units have no
-    # upper-case letters, so there is no case to fold.
+    # Windows opens the device for `con` and for `con.anything`. The units are lower case.
     if "".join(units).partition(".")[0] in _DEVICES:
         units[0] = f"%{raw[0]:02x}"
     return units
 
 
 def _unescape(name: str) -> bytes:
-    """Undo `_escape`, or raise ValueError if it never made this name."""
+    """Undo `_escape`; raise ValueError if it never returns this name."""
     units = _ANY_UNIT.findall(name)
     raw = bytes(
         int(unit[1:], 16) if unit[0] == "%"  # escaped
@@ -169,18 +158,15 @@ def _unescape(name: str) -> bytes:
         else ord("/" if unit == "+" else unit)
         for unit in units
     )  # fmt: skip
-    # Spelling it again finds what no grammar of units would: `%61` for `a`, a bare
-    # first dot, a bare device, and bytes that belong to no unit.
+    # Escaping it again finds `%61` for `a`, a bare first dot, a bare device, and bytes of no unit.
     if not raw or 0 in raw or "".join(_escape(raw)) != name:
-        raise ValueError(
-            f"{name[:_SHOWN]!r} is not the name of a session; look who else writes here"
-        )
+        raise ValueError(f"{name[:_SHOWN]!r} is not the name of a session; find its owner")
     return raw
 
 
 def encode(session_id: str) -> str:
     """Return the name of this session's directory (F-6 to F-11)."""
-    # A subclass of str (an Enum, say) takes the long way, which returns a plain str.
+    # A subclass of str, such as an Enum, takes the long way, which returns a plain str.
     if type(session_id) is str and _PLAIN.fullmatch(session_id):
         return session_id
     check_id(session_id)
@@ -198,9 +184,9 @@ def _encode(session_id: str) -> str:
 
 
 def decode(name: str) -> str | None:
-    """Return the id with this name, or None if the name is hashed and only the log knows.
+    """Return the id with this name; None if the name is hashed, and only the log has the id.
 
-    Raises ValueError for a name that `encode` makes for no id.
+    Raises ValueError for a name that no id has.
     """
     if _PLAIN.fullmatch(name):
         return name
@@ -211,7 +197,7 @@ def decode(name: str) -> str | None:
     raw = _unescape(name)
     if len(name) > MAX_NAME_BYTES:
         raise ValueError(f"{name[:_SHOWN]!r}... is longer than the name of a session can be")
-    return _text(raw, name, whole=True)
+    return _text(raw, name, complete=True)
 
 
 def is_hashed(name: str) -> bool:
@@ -246,20 +232,20 @@ def _check_hashed(name: str, prefix: str, digest: str) -> None:
     """Raise ValueError if no id could have this hashed name."""
     long = len(prefix) > _MAX_PREFIX
     if long or prefix.endswith(".") or not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ValueError(f"{name[:_SHOWN]!r}... is not a hashed name; look who else writes here")
-    # A prefix is spelled as if a dot and more followed. That is so after a short one,
-    # which lost its dots; after a full one it makes no difference.
+        raise ValueError(f"{name[:_SHOWN]!r}... is not a hashed name; find its owner")
+    # As if a dot and more followed: so it is after a short prefix, which lost its dots; for a full one it
+    # makes no difference.
     raw = _unescape(prefix + ".x")[: -len(".x")]
     # A full one may end between the bytes of one character.
-    _text(raw, name, whole=len(prefix) + len("%xx") <= _MAX_PREFIX)
+    _text(raw, name, complete=len(prefix) + len("%xx") <= _MAX_PREFIX)
 
 
-def _text(raw: bytes, name: str, *, whole: bool) -> str:
-    """Decode UTF-8; unless `whole`, the last character may be incomplete."""
+def _text(raw: bytes, name: str, *, complete: bool) -> str:
+    """Decode UTF-8; unless `complete`, the last character may be cut."""
     try:
-        return codecs.utf_8_decode(raw, "strict", whole)[0]
+        return codecs.utf_8_decode(raw, "strict", complete)[0]
     except UnicodeDecodeError:
-        raise ValueError(f"{name[:_SHOWN]!r} spells no UTF-8; look who else writes here") from None
+        raise ValueError(f"{name[:_SHOWN]!r} is not UTF-8; find its owner") from None
 
 
 # ------------------------------------------------------------------ other file names
@@ -313,14 +299,14 @@ def is_temporary(name: str) -> bool:
 
 
 def temporary_pid(name: str) -> int | None:
-    """Return the process that made a temporary file; None if the name is not a temporary's."""
+    """Return the process that created a temporary file; None if it is another file."""
     return int(name.split("-")[-2]) if is_temporary(name) else None
 
 
 def index_database(inode: int, changed: int) -> str:
     """Return the name of the index's database, by inode and ctime (in ns) of the file `INDEX` (F-155).
 
-    No copy of a store keeps both numbers, and its author cannot foresee them.
+    No copy of a store keeps both numbers, and no one can predict them.
     """
     return f"index-{inode:x}-{changed:x}.db"
 
@@ -341,16 +327,16 @@ def sealed(first_seq: int) -> str:
 
 
 def unpacked(first_seq: int) -> str:
-    """Return the name of a sealed segment that begins at this seq and is not compressed yet."""
+    """Return the name of a sealed segment that is not compressed yet."""
     return sealed(first_seq).removesuffix(".zst")
 
 
 def damaged(name: str, time: str) -> str:
-    """Return the name under which a repair keeps a damaged segment; no sealed segment has one like it."""
+    """Return the name of a repair's copy of a damaged segment."""
     return f"damaged-{''.join(filter(str.isdigit, time))}-{name}"
 
 
 def sealed_first_seq(name: str) -> int | None:
-    """Return the first seq of the sealed segment with this name, compressed or not; None if it is none."""
+    """Return the first seq of the sealed segment with this name, compressed or not; None for other names."""
     match = _SEALED.fullmatch(name)
     return int(match[1]) or None if match else None

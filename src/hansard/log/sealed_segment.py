@@ -82,26 +82,7 @@ class Page(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class SegmentIndex(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The index of a sealed segment.
-
-    Attributes:
-        version: of the index.
-        session: the session's id.
-        created: when the session began.
-        before: the seq before the first event.
-        last: the last event's seq.
-        size: bytes of all lines.
-        crc: the running checksum after the last line.
-        time: when the last event was written.
-        ctl: the offset of the latest control record; 0 if there is none.
-        header, header_crc: length of the header, and the running checksum after it.
-        frames: the frames, in order.
-        keys: the number of keys.
-        pages: the pages of the keys.
-        begins: the log begins here. If not, there is a segment before this one, or it was lost.
-        fingerprint: a digest of what was taken out (`CompactionFilter`); empty for nothing.
-        parts: streams of which parts are kept because their end is not known here.
-    """
+    """The index of a sealed segment. docs/format.md, section 16, has the meaning of each member."""
 
     version: int
     session: str

@@ -10,8 +10,8 @@ CONCURRENCY = (
     Mutant(
         "no lock",
         "log/disk.py",
-        "            self._flock(self.descriptor, _EXCLUSIVE_NOW)\n",
-        "            pass\n",
+        "            self._flock(self.descriptor, how)\n        except OSError as error:\n",
+        "            pass\n        except OSError as error:\n",
         (f"{_AT_ONCE}::test_eight_processes_append_to_one_session_and_every_event_is_there_once",),
     ),
     Mutant(

@@ -389,7 +389,7 @@ class LocalBackend(Backend):
             lock = Lock(disk.open_file(self._root.descriptor, names.MARKER), path)
         except OSError as error:
             raise disk.explain(error, "open", path) from error
-        lock.acquire_shared(self.lock_timeout if wait else 0.0)
+        lock.acquire(self.lock_timeout if wait else 0.0, disk.SHARED)
         try:
             yield
             if wait:
