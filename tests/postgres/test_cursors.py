@@ -9,7 +9,6 @@ import pytest
 
 import hansard
 from hansard.follow import Cursor
-from tests.postgres.helpers import wait_for
 from tests.postgres.server import PATIENCE
 
 _HOLDER = """
@@ -85,20 +84,6 @@ def test_a_cursor_that_another_took_over_moves_no_more(url: str) -> None:
         assert open_cursor(other).positions == {"s": 5}
 
 
-def test_a_store_that_is_closed_frees_its_cursors_at_once(url: str) -> None:
-    """After `close` another store has the cursor without waiting, twenty times out of twenty."""
-    with hansard.open(url) as other:
-        for number in range(20):
-            store = hansard.open(url)
-            cursor = open_cursor(store)
-            assert cursor.positions.get("s", 0) == number
-            cursor.move({"s": number + 1})
-            store.close()
-            theirs = open_cursor(other)
-            assert theirs.positions == {"s": number + 1}
-            theirs.close()
-
-
 def test_a_forked_child_does_not_use_its_parents_cursor(url: str) -> None:
     """In a child an inherited cursor raises, and neither the child's close nor its end frees the lock."""
     with hansard.open(url) as store, hansard.open(url) as other:
@@ -120,22 +105,3 @@ def test_a_forked_child_does_not_use_its_parents_cursor(url: str) -> None:
         cursor.move({"s": 2})
         cursor.close()
         assert open_cursor(other).positions == {"s": 2}
-
-
-def test_an_open_cursor_holds_one_connection(url: str) -> None:
-    """Each open cursor holds one connection to the server, and none once it is closed."""
-    count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-    with hansard.open(url) as store, psycopg.connect(url, autocommit=True) as watcher:
-        open_cursor(store, "warm").close()
-
-        def connections() -> int:
-            row = watcher.execute(count).fetchone()
-            assert row is not None
-            return int(row[0])
-
-        # The watcher's and one of the pool: the server ends that of a closed cursor a moment later.
-        before = 2
-        wait_for(lambda: connections() == before)
-        held = [open_cursor(store, f"c{number}") for number in range(3)]
-        assert connections() == before + 3
-        del held

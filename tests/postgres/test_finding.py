@@ -132,36 +132,6 @@ def test_a_storage_answers_as_files_do(
         assert isinstance(index._aside._storage, PostgresStorage)
 
 
-def test_pages_show_what_does_not_move_once(store: Store) -> None:
-    """N-76: sessions that keep their places while others change are each on one page."""
-    for number in range(9):
-        store.session(f"s{number}").add_message({"role": "user", "content": "x"})
-    seen: list[str] = []
-    cursor = None
-    while True:
-        page = store.sessions(order="-updated", limit=2, cursor=cursor)
-        seen += [info.id for info in page.items]
-        for name in ("s0", "s8"):
-            store.session(name).add_message({"role": "user", "content": "again"})
-        cursor = page.next
-        if cursor is None:
-            break
-    assert [name for name in seen if name not in {"s0", "s8"}] == [f"s{n}" for n in range(7, 0, -1)]
-
-
-def test_what_is_new_is_listed_by_every_process(url: str, store: Store) -> None:
-    """N-76: of two stores, each lists what the other appends, deletes and purges."""
-    with hansard.open(url) as other:
-        store.session("a").add_message({"role": "user", "content": "first"})
-        assert [info.seq for info in other.sessions().items] == [1]
-        other.session("a").add_message({"role": "user", "content": "second"})
-        assert [hit.seq for hit in store.search("second")] == [2]
-        other.delete("a")
-        other.purge("a")
-        assert store.count() == 0
-        assert store.search("first") == other.search("second") == []
-
-
 def test_only_what_changed_is_read(url: str, store: Store, server: Server) -> None:
     """N-76: a listing after one append describes one session anew: the others' rows stay as they are."""
     for number in range(20):
@@ -219,21 +189,6 @@ def test_a_locked_session_does_not_block_a_listing(url: str, store: Store) -> No
     assert store._backend.unchanged("marks")
 
 
-def test_redacted_content_leaves_the_index(url: str, store: Store, server: Server) -> None:
-    """What was redacted is not found, and after a compaction no row of the database has it."""
-    session = store.session("a")
-    session.add_message({"role": "user", "content": "the secret xyzzy"})
-    session.set_metadata(title="xyzzy too")
-    assert len(store.search("xyzzy")) == 2
-    session.redact(1)
-    session.set_metadata(title="plain")
-    assert store.search("xyzzy") == []
-    store.compact()
-    name = url.rsplit("/", 1)[1]
-    rows = server.execute("SELECT body, words::text FROM hansard.index_words", database=name)
-    assert "xyzzy" not in str(rows)
-
-
 @pytest.mark.parametrize("search_index", [True, False])
 def test_who_only_reads_finds_what_is_new_and_writes_nothing(
     url: str, server: Server, *, search_index: bool
@@ -271,19 +226,6 @@ def test_texts_stay_out_of_the_storage_if_asked(url: str, server: Server) -> Non
         assert [hit.session for hit in store.search('"hello there"')] == ["a"]
         assert store.count() == 1
         assert server.execute(ask, database=name) == [(0,)]
-
-
-def test_a_store_that_only_reads_lists_and_searches(url: str, store: Store) -> None:
-    """N-62: a read-only store answers from the tables, and for itself where these are behind."""
-    store.session("a").add_message({"role": "user", "content": "one"})
-    assert store.count() == 1
-    with hansard.open(url, read_only=True) as reader:
-        assert [info.id for info in reader.sessions().items] == ["a"]
-        assert isinstance(of(reader._backend)._storage, PostgresStorage)
-        store.session("b").add_message({"role": "user", "content": "two"})
-        assert [info.id for info in reader.sessions().items] == ["a", "b"]
-        assert [hit.session for hit in reader.search("two")] == ["b"]
-        assert not isinstance(of(reader._backend)._storage, PostgresStorage)
 
 
 def test_awkward_texts_and_names_are_found(store: Store) -> None:

@@ -31,32 +31,6 @@ def rows_with(url: str, text: str) -> dict[str, int]:
     return found
 
 
-def test_a_redacted_message_leaves_no_row(url: str) -> None:
-    """After a redaction and a compaction no table holds what was said; seq, key, time and all else stay."""
-    with hansard.open(url) as store:
-        session = store.session("s")
-        before = [
-            session.add_message(message("first")),
-            session.add_message(message(SECRET), key="k"),
-            session.add_message(message(SECRET * 100)),
-            session.add_message(message("last")),
-        ]
-        session.redact(2, reason="test")
-        session.redact(3, reason="test")
-        assert rows_with(url, SECRET) == {"events": 2}
-        report = session.compact()
-        assert report.blanked == 2
-        assert rows_with(url, SECRET) == {}
-        after = list(session.events())
-        assert [(e.seq, e.stamp, e.kind, e.key) for e in after[:4]] == [
-            (e.seq, e.stamp, e.kind, e.key) for e in before
-        ]
-        assert [found["content"] for found in session.messages()] == ["first", "last"]
-        assert session.add_message(message("again"), key="k").seq == 2
-        assert session.compact().blanked == 0
-        assert store.verify().ok
-
-
 def test_a_second_compactor_waits_for_the_first(url: str) -> None:
     """As on files: a compaction waits for one that runs, up to `lock_timeout`; then it is `LockTimeout`."""
     ask = (
@@ -197,23 +171,6 @@ def test_parts_of_a_message_that_is_whole_go(url: str) -> None:
             ).fetchall()
         assert [name for name, _ in rows] == ["forked"]
         assert store.verify().ok
-
-
-def test_a_purged_session_leaves_no_row(url: str) -> None:
-    """`purge` takes every row of a session, and no other's; its id begins anew, at 1, as another session."""
-    with hansard.open(url) as store:
-        store.session("s").add_messages([message(SECRET)] * 3)
-        store.session("other").add_message(message("stays"))
-        stamps = store._backend.stamps()
-        store.delete("s")
-        assert rows_with(url, SECRET) == {"events": 3}
-        store.purge("s")
-        assert rows_with(url, SECRET) == {}
-        assert store.session("s").add_message(message("new")).seq == 1
-        store.session("s").add_messages([message("new")] * 2)
-        after = store._backend.stamps()
-        assert after["other"] == stamps["other"]
-        assert after["s"] != stamps["s"]
 
 
 def test_what_other_hands_took_away_is_told(url: str) -> None:

@@ -1,20 +1,28 @@
-"""Waiting for what others append: a notification is a hint, and looking is the truth."""
+"""Waiting for appends of other processes: a notification is only a hint."""
 
 import subprocess
 import sys
 import threading
-import time
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
 
 import hansard
+from tests.postgres.helpers import wait_for
 from tests.postgres.server import PATIENCE
 
-LISTENERS = (
-    b"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
-)
+
+def listeners(connection: "psycopg.Connection[Any]") -> list[Any]:
+    """Wait until a connection listens; return the process ids of all that do."""
+    ask = (
+        b"SELECT pid FROM pg_stat_activity "
+        b"WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
+    )
+    wait_for(lambda: bool(connection.execute(ask).fetchall()))
+    return connection.execute(ask).fetchall()
+
 
 _WRITER = """
 import sys, hansard
@@ -27,7 +35,7 @@ with hansard.open(sys.argv[1]) as store:
 
 
 def test_what_another_process_appends_is_followed(url: str) -> None:
-    """Events of another process come to whoever follows the session, in order, each once."""
+    """A consumer gets the events of another process in order, each once."""
     with hansard.open(url) as store:
         store.session("s").add_message({"role": "user", "content": "first"})
         events = store.session("s").events(after=1, follow=True)
@@ -52,8 +60,8 @@ def test_what_another_process_appends_is_followed(url: str) -> None:
         assert writer.returncode == 0
 
 
-def test_one_listens_for_all_who_wait(url: str) -> None:
-    """However many wait, one connection of the process listens; an event wakes all, others' words nobody."""
+def test_one_connection_listens_for_all_waiting_threads(url: str) -> None:
+    """An event wakes all of them; notifications of other programs wake none."""
     with hansard.open(url) as store:
         session = store.session("s")
         session.add_message({"role": "user", "content": "first"})
@@ -64,11 +72,8 @@ def test_one_listens_for_all_who_wait(url: str) -> None:
         ]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + PATIENCE
         with psycopg.connect(url, autocommit=True) as connection:
-            while not (rows := connection.execute(LISTENERS).fetchall()):
-                assert time.monotonic() < deadline, "nobody listens"
-            assert len(rows) == 1
+            assert len(listeners(connection)) == 1
             connection.execute("SELECT pg_notify('hansard_nobody', ''), pg_notify('x', '')")
         assert found == []
         session.add_message({"role": "user", "content": "second"})
@@ -78,23 +83,21 @@ def test_one_listens_for_all_who_wait(url: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_without_hints_looking_is_enough(url: str, cut: bool) -> None:
-    """If a row comes that nobody tells of, or the listening connection is cut, a wait ends all the same."""
+def test_a_wait_ends_without_a_notification(url: str, cut: bool) -> None:
+    """Also if the listening connection is cut: a waiting thread checks the row every second."""
     with hansard.open(url) as store:
         session = store.session("s")
         session.add_message({"role": "user", "content": "first"})
         log = store._backend.log("s")
         found: list[bool] = []
-        # For longer than this test waits for it: at its end a wait looks once more in any case.
+        # Longer than the test: at its end a wait checks in any case.
         wait = partial(log.wait, 1, 20 * PATIENCE)
         thread = threading.Thread(target=lambda: found.append(wait()), daemon=True)
         thread.start()
-        deadline = time.monotonic() + PATIENCE
         with psycopg.connect(url, autocommit=True) as connection:
-            while not (rows := connection.execute(LISTENERS).fetchall()):
-                assert time.monotonic() < deadline, "nobody listens"
+            (listener,) = listeners(connection)
             if cut:
-                connection.execute("SELECT pg_terminate_backend(%s)", rows[0])
+                connection.execute("SELECT pg_terminate_backend(%s)", listener)
             connection.execute(
                 "WITH s AS (UPDATE hansard.sessions SET last_seq = last_seq + 1 WHERE id = 's' RETURNING *) "
                 "INSERT INTO hansard.events (session, seq, control, stamp, kind, data) "
@@ -106,7 +109,7 @@ def test_without_hints_looking_is_enough(url: str, cut: bool) -> None:
 
 
 def test_a_wait_ends_with_its_store(url: str) -> None:
-    """`close` ends a wait with `Closed`, and leaves no connection behind."""
+    """`close` ends a wait with `Closed`, and closes all connections."""
     store = hansard.open(url)
     store.session("s").add_message({"role": "user", "content": "first"})
     log = store._backend.log("s")
@@ -120,16 +123,13 @@ def test_a_wait_ends_with_its_store(url: str) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    deadline = time.monotonic() + PATIENCE
     others = (
         b"SELECT count(*) FROM pg_stat_activity "
         b"WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
     with psycopg.connect(url, autocommit=True) as connection:
-        while not connection.execute(LISTENERS).fetchall():
-            assert time.monotonic() < deadline, "nobody listens"
+        listeners(connection)
         store.close()
         thread.join(PATIENCE)
         assert len(errors) == 1
-        while connection.execute(others).fetchone() != (0,):
-            assert time.monotonic() < deadline, "a connection was left behind"
+        wait_for(lambda: connection.execute(others).fetchone() == (0,))
