@@ -1,8 +1,8 @@
-"""A stand-in for the Claude Code command: it speaks the SDK's protocol, and answers by a script.
+"""A substitute for the Claude Code command: it speaks the SDK's protocol, and answers by a script.
 
-Started by the SDK as its subprocess, in the place of the real one, which needs an account and a network.
-Like that one it keeps transcripts as files under CLAUDE_CONFIG_DIR, resumes from them, and mirrors each line
-that it writes to the SDK. For speed it imports nothing of the SDK: the environment names the project.
+The SDK starts it instead of the real command, which needs an account and a network. Like the real one, it
+keeps transcripts in files under CLAUDE_CONFIG_DIR, resumes from them, and mirrors each line to the SDK. For
+speed it imports nothing of the SDK: the environment names the project.
 """
 
 import json
@@ -36,19 +36,19 @@ class Transcript:
 
 
 def tell(message: dict[str, Any]) -> None:
-    """Say something to the SDK."""
+    """Send a message to the SDK."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
 def said(role: str, content: object) -> dict[str, Any]:
-    """Return an entry that says something."""
+    """Return an entry with a message."""
     when = "2026-01-31T12:00:00.000Z"
     return {"type": role, "timestamp": when, "message": {"role": role, "content": content}}
 
 
 def answer(transcript: Transcript, prompt: str) -> None:
-    """Answer a prompt: with what is known so far, after calling a tool if it is about the weather."""
+    """Answer a prompt with the number of known messages; call a tool first if it names the weather."""
     known = sum(entry["type"] in {"user", "assistant"} for entry in transcript.entries)
     transcript.add(said("user", prompt), {"type": "last-prompt", "lastPrompt": prompt})
     if "weather" in prompt:
@@ -68,7 +68,7 @@ def answer(transcript: Transcript, prompt: str) -> None:
 
 
 def main() -> None:
-    """Do as the SDK says, until it closes the pipe."""
+    """Answer the SDK until it closes the pipe."""
     arguments = sys.argv[1:]
     resumed = [arguments[at + 1] for at, word in enumerate(arguments) if word == "--resume"]
     name = resumed[0] if resumed else os.environ["STAND_IN_SESSION"]

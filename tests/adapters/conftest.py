@@ -1,4 +1,4 @@
-"""An empty store for each test; what it opened by its path is closed after it, as no adapter would."""
+"""An empty store for each test. Stores that adapters open by path are closed after the test."""
 
 import gc
 import threading
@@ -25,7 +25,7 @@ def _nothing_stays_open() -> Iterator[None]:
     deadline = time.monotonic() + PATIENCE
     for thread in threading.enumerate():
         while thread.name.startswith("hansard-aio") and thread.is_alive():
-            # Again and again: an error that a thread has just raised holds the store, in a cycle.
+            # Repeatedly: an error that a thread has just raised holds the store, in a cycle.
             gc.collect()
             thread.join(0.05)
             assert time.monotonic() < deadline, "a store of this test is still open"

@@ -1,4 +1,4 @@
-"""Processes of this Python that a test starts, lets begin together, and never leaves behind."""
+"""Python processes that a test starts, releases together, and always ends."""
 
 import contextlib
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-#: Whoever waits so long has hung.
+#: A process that takes this long, in seconds, hangs.
 PATIENCE = 60
 
 Child = subprocess.Popen[str]
@@ -14,7 +14,7 @@ Child = subprocess.Popen[str]
 
 @contextlib.contextmanager
 def children(script: str, *rows: Sequence[str], stderr: int | None = None) -> Iterator[list[Child]]:
-    """Start a script once for each row of arguments, and see to it that none is left."""
+    """Start a script once for each row of arguments, and end all processes."""
     with contextlib.ExitStack() as stack:
         started = []
         for row in rows:
@@ -33,14 +33,14 @@ def children(script: str, *rows: Sequence[str], stderr: int | None = None) -> It
 
 
 def expect(started: list[Child], line: str) -> None:
-    """Wait until each says a line."""
+    """Wait until each process writes a line."""
     for child in started:
         assert child.stdout is not None
         assert child.stdout.readline() == f"{line}\n"
 
 
 def go_on(started: list[Child]) -> None:
-    """Let those who wait for a line continue."""
+    """Send each process a line, for which it waits."""
     for child in started:
         assert child.stdin is not None
         child.stdin.write("\n")
@@ -48,7 +48,7 @@ def go_on(started: list[Child]) -> None:
 
 
 def race(script: str, *rows: Sequence[str]) -> list[str]:
-    """Let all begin when each is ready; return what each says afterwards."""
+    """Release all processes when each is ready; return what each writes afterwards."""
     with children(script, *rows) as started:
         expect(started, "ready")
         go_on(started)

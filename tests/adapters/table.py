@@ -1,4 +1,4 @@
-"""Each adapter in a few lines: how to say texts in a conversation with one call, and how to read them."""
+"""Each adapter in a few lines: how to add texts to a conversation with one call, and how to read them."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import hansard
 
-#: How often a process says something.
+#: Calls of each process.
 TURNS = 20
 
 
@@ -25,7 +25,7 @@ class Adapter(NamedTuple):
 
 
 def adk(store: Any) -> Adapter:
-    """Say an event of Google's kit, which counts from the state; read again if another came first."""
+    """Append an event of Google's kit that counts in the state; read again after a conflict."""
     from google.adk.errors import StaleSessionError
     from google.adk.errors.already_exists_error import AlreadyExistsError
     from google.adk.events.event import Event
@@ -68,7 +68,7 @@ def adk(store: Any) -> Adapter:
 
 
 def claude_agent(store: Any) -> Adapter:
-    """Say entries of a transcript of the Claude Agent SDK, which lists its first one."""
+    """Append entries to a transcript of the Claude Agent SDK."""
     from hansard.adapters.claude_agent import HansardSessionStore
 
     transcripts: Any = HansardSessionStore(store)
@@ -103,7 +103,7 @@ def claude_agent(store: Any) -> Adapter:
 
 
 def langchain(store: Any) -> Adapter:
-    """Say messages of LangChain."""
+    """Add messages of LangChain."""
     from langchain_core.messages import HumanMessage
 
     from hansard.adapters.langchain import HansardChatMessageHistory as History
@@ -118,7 +118,7 @@ def langchain(store: Any) -> Adapter:
 
 
 def openai_agents(store: Any) -> Adapter:
-    """Say items of the OpenAI Agents SDK."""
+    """Add items of the OpenAI Agents SDK."""
     from hansard.adapters.openai_agents import HansardSession
 
     async def say(name: str, *texts: str) -> None:
@@ -136,7 +136,7 @@ def openai_agents(store: Any) -> Adapter:
 
 
 def pydantic_ai(store: Any) -> Adapter:
-    """Say a prompt of several parts to an agent of Pydantic AI."""
+    """Give an agent of Pydantic AI a prompt of several parts."""
     from pydantic_ai import Agent
     from pydantic_ai.messages import ModelResponse, TextPart, UserPromptPart
     from pydantic_ai.models.function import FunctionModel
@@ -164,7 +164,7 @@ def pydantic_ai(store: Any) -> Adapter:
 
 
 def pydantic_steps(store: Any) -> Adapter:
-    """Say requests in a snapshot of a run of Pydantic AI's harness, which keeps all snapshots."""
+    """Save requests in a snapshot of a run of Pydantic AI's harness."""
     from pydantic_ai.messages import ModelRequest, UserPromptPart
     from pydantic_ai_harness.step_persistence import ContinuableSnapshot, StepEvent
 
@@ -192,7 +192,7 @@ def pydantic_steps(store: Any) -> Adapter:
 
 
 def strands(store: Any) -> Adapter:
-    """Say a message of several blocks in Strands, with the number that a new agent would give it."""
+    """Add a message of several blocks in Strands, with the number of a new agent's first message."""
     from strands.types.session import SessionMessage
 
     from hansard.adapters.strands import HansardRepository
@@ -222,7 +222,7 @@ ADAPTERS = {
 
 
 def run() -> None:
-    """Say texts in a process, as soon as a line is read."""
+    """Add texts in a process, when it has read a line."""
     adapter, path, word = sys.argv[1:]
 
     async def talk() -> None:

@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit: its runner, its rewind and its own service beside ours."""
+"""Google's Agent Development Kit: its runner, its rewind, and its own service for comparison."""
 
 import asyncio
 import itertools
@@ -30,17 +30,17 @@ from hansard.message import origin
 from tests.adapters.processes import children
 from tests.crashlab import faults
 
-# The kit says of some of its own features that they are experimental, whoever uses them.
+# The kit warns that some of its features are experimental.
 pytestmark = pytest.mark.filterwarnings("ignore:.*EXPERIMENTAL.*:UserWarning")
 
 WHO: dict[str, Any] = {"app_name": "shop", "user_id": "u7"}
 
-#: The session that a conversation of this name is.
-BEHIND = "adk/shop/u7/"
+#: Prefix of the session ids of conversations.
+PREFIX = "adk/shop/u7/"
 
 
 def said(text: str, at: float = 1.0, *, role: str = "user", **changes: Any) -> Event:
-    """Return an event that says something, and changes the state."""
+    """Return an event with a text and changes of the state."""
     return Event(
         id=Event.new_id(),
         author=role,
@@ -52,7 +52,7 @@ def said(text: str, at: float = 1.0, *, role: str = "user", **changes: Any) -> E
 
 
 def texts(session: Session | None) -> list[str]:
-    """Return what the events of a session say."""
+    """Return the texts of a session's events."""
     assert session is not None
     contents = [event.content for event in session.events]
     return [
@@ -61,7 +61,7 @@ def texts(session: Session | None) -> list[str]:
 
 
 async def got(service: BaseSessionService, session_id: str = "s", **more: Any) -> Session:
-    """Return a session that must be there."""
+    """Return a session, which must exist."""
     found = await service.get_session(**{**WHO, "session_id": session_id, **more})
     assert found is not None
     return found
@@ -173,7 +173,7 @@ async def test_it_answers_as_the_kits_own_service(store: hansard.Store, rng: ran
     script = Script(rng, store)
     for _ in range(400):
         await script.step()
-    # It was no script of refusals.
+    # The script was not only refusals.
     kinds = {
         event.kind for info in store.sessions().items for event in store.session(info.id).events()
     }
@@ -184,11 +184,11 @@ async def test_it_answers_as_the_kits_own_service(store: hansard.Store, rng: ran
 
 
 async def test_a_stale_session_is_told_by_seq(store: hansard.Store) -> None:
-    """N-18, N-22: a session read before another writer's event is refused, whatever the clocks say."""
+    """N-18, N-22: a session read before another writer's event is refused, regardless of clocks."""
     service = HansardSessionService(store)
     mine = await service.create_session(**WHO, session_id="s")
     theirs = await got(service)
-    # In time it is long before the other one was made, and before what follows.
+    # Its timestamp is earlier than that of the session, and of the next event.
     await service.append_event(theirs, said("theirs", at=1.0))
     with pytest.raises(StaleSessionError, match="get it again"):
         await service.append_event(mine, said("mine", at=9e9, changes={"app:x": 1, "user:y": 2}))
@@ -198,28 +198,28 @@ async def test_a_stale_session_is_told_by_seq(store: hansard.Store) -> None:
     assert "app:x" not in again.state
     await service.append_event(again, said("mine", at=0.5))
     assert texts(await got(service)) == ["theirs", "mine"]
-    behind = store.session(BEHIND + "s")
-    behind.revert(behind.seq - 1)
+    stored = store.session(PREFIX + "s")
+    stored.revert(stored.seq - 1)
     with pytest.raises(StaleSessionError):
         await service.append_event(again, said("reverted"))
 
 
-async def test_housekeeping_makes_no_session_stale(store: hansard.Store) -> None:
-    """A title, a label or usage that somebody notes meanwhile does not refuse the next event."""
+async def test_metadata_makes_no_session_stale(store: hansard.Store) -> None:
+    """A concurrent title, snapshot name or usage record does not make a session stale."""
     service = HansardSessionService(store)
     session = await service.create_session(**WHO, session_id="s")
-    behind = store.session(BEHIND + "s")
+    stored = store.session(PREFIX + "s")
     for number in range(3):
-        behind.set_title(f"title {number}")
-        behind.snapshot(f"label {number}")
-        behind.record_usage(model="m", input_tokens=1)
+        stored.set_title(f"title {number}")
+        stored.snapshot(f"label {number}")
+        stored.record_usage(model="m", input_tokens=1)
         await service.append_event(session, said(f"{number}", changes={"app:n": number}))
     assert texts(await got(service)) == ["0", "1", "2"]
     assert (await got(service)).state == {"app:n": 2}
 
 
-async def test_a_session_that_nobody_read_must_have_the_last_event(store: hansard.Store) -> None:
-    """A session object made by hand is taken if its last event is the last, and refused if it is not."""
+async def test_a_session_created_by_hand_must_have_the_last_event(store: hansard.Store) -> None:
+    """A session object that no service created is accepted only if it has the last event."""
     service = HansardSessionService(store)
     session = await service.create_session(**WHO, session_id="s")
     by_hand = Session(id="s", **WHO)
@@ -236,7 +236,7 @@ async def test_a_session_that_nobody_read_must_have_the_last_event(store: hansar
 
 
 async def test_tasks_share_a_session_object(store: hansard.Store) -> None:
-    """Branches of one invocation append to one session object at the same time, and all is kept."""
+    """Branches of one invocation append to one session object concurrently; all events are stored."""
     service = HansardSessionService(store)
     session = await service.create_session(**WHO, session_id="s")
     events = [said(f"{number}", changes={f"app:{number}": number}) for number in range(20)]
@@ -267,7 +267,7 @@ async def test_a_cancelled_append_changes_all_scopes_or_none(store: hansard.Stor
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_leaves_all_scopes_changed_or_none(tmp_path: Path, when: faults.When) -> None:
-    """N-39: killed at any call of the disk, an event and its changes of app and user are there or are not."""
+    """N-39: after a kill at any disk call, an event and its changes of all scopes are stored, or none is."""
     ends = set()
     for at in itertools.count(1):
         path = tmp_path / f"{at}"
@@ -289,7 +289,7 @@ def test_a_kill_leaves_all_scopes_changed_or_none(tmp_path: Path, when: faults.W
                     acknowledged = True
         with hansard.open(path, durability="os") as store:
             service = HansardSessionService(store)
-            # Another conversation of the same user is asked first: it must not take a look at this one.
+            # First another conversation of the same user, which does not read this one.
             shared = asyncio.run(got(service, "other")).state
             found = asyncio.run(got(service))
             happened = texts(found) == ["changes"]
@@ -297,7 +297,7 @@ def test_a_kill_leaves_all_scopes_changed_or_none(tmp_path: Path, when: faults.W
             assert shared == {"app:n": number, "user:n": number}
             assert found.state == {"app:n": number, "user:n": number, "n": number}
             assert happened or not acknowledged
-            # Who tries again, after reading again, has it once.
+            # A second attempt, after reading again, stores it once.
             if not happened:
                 asyncio.run(service.append_event(found, event))
             assert asyncio.run(got(service)).state == {"app:n": 1, "user:n": 1, "n": 1}
@@ -308,8 +308,8 @@ def test_a_kill_leaves_all_scopes_changed_or_none(tmp_path: Path, when: faults.W
     assert ends == {(False, False), (True, False), (True, True)}
 
 
-async def test_what_was_left_open_does_not_undo_what_came_later(store: hansard.Store) -> None:
-    """Changes whose writer was killed before it settled them are settled before any later ones."""
+async def test_an_unsettled_change_does_not_undo_a_later_one(store: hansard.Store) -> None:
+    """Changes that a killed writer left unsettled are settled before later ones."""
     service = HansardSessionService(store)
     session = await service.create_session(**WHO, session_id="s", state={"app:n": 0})
     other = await service.create_session(**WHO, session_id="other")
@@ -317,14 +317,14 @@ async def test_what_was_left_open_does_not_undo_what_came_later(store: hansard.S
     shared = store.session(service.id_of("shop"))
     last = list(shared.events())[-1]
     assert last.kind == "x.adk.settled"
-    # As if the writer had been killed before that event.
+    # As if the writer were killed before that event.
     shared.revert(last.seq - 1)
     await service.append_event(other, said("second", changes={"app:n": 2}))
     assert (await got(service)).state == {"app:n": 2}
 
 
 async def test_a_deleted_session_leaves_its_changes(store: hansard.Store) -> None:
-    """What a conversation changed for its app and user stays when it is deleted; its id is free again."""
+    """Changes of the app's and the user's state outlast a deleted conversation; its id can be reused."""
     service = HansardSessionService(store)
     session = await service.create_session(**WHO, session_id="s", state={"user:a": 1})
     await service.append_event(session, said("hello", changes={"app:b": 2}))
@@ -332,7 +332,7 @@ async def test_a_deleted_session_leaves_its_changes(store: hansard.Store) -> Non
     assert await service.get_session(**WHO, session_id="s") is None
     with pytest.raises(SessionNotFoundError):
         await service.append_event(session, said("more"))
-    assert store.trash() == [BEHIND + "s"]
+    assert store.trash() == [PREFIX + "s"]
     again = await service.create_session(**WHO, session_id=" s ")
     assert again.state == {"user:a": 1, "app:b": 2}
     assert not again.events
@@ -342,7 +342,7 @@ async def test_a_deleted_session_leaves_its_changes(store: hansard.Store) -> Non
 
 
 class Scripted(BaseLlm):
-    """A model that looks up the weather, and then says what it heard."""
+    """A model that calls a tool for the weather, and then reports its result."""
 
     model: str = "scripted"
 
@@ -351,7 +351,7 @@ class Scripted(BaseLlm):
         llm_request: LlmRequest,
         stream: bool = False,  # noqa: FBT002 - as the kit's
     ) -> AsyncGenerator[LlmResponse, None]:
-        """Answer, depending on what was said last."""
+        """Answer the last content."""
         assert not stream
         last = (llm_request.contents[-1].parts or [types.Part()])[-1]
         if last.function_response is not None:
@@ -371,7 +371,7 @@ def runner_of(service: BaseSessionService, look: Any) -> Runner:
 
 
 async def turn(runner: Runner, text: str) -> str:
-    """Say something, and return the id of the invocation that answered it."""
+    """Run a turn, and return the id of its invocation."""
     content = types.Content(role="user", parts=[types.Part(text=text)])
     invocation = ""
     async for event in runner.run_async(user_id="u7", session_id="s", new_message=content):
@@ -380,12 +380,12 @@ async def turn(runner: Runner, text: str) -> str:
 
 
 def look(where: str) -> dict[str, str]:
-    """Say what the weather is."""
+    """Return the weather."""
     return {"result": f"18 °C {where}"}
 
 
 def test_the_runner_rewinds(store: hansard.Store) -> None:
-    """N-49: `Runner.rewind_async` puts all back as with the kit's own service; nothing is erased."""
+    """N-49: `Runner.rewind_async` has the effect that it has on the kit's own service; nothing is erased."""
 
     async def run(service: BaseSessionService) -> tuple[list[str], dict[str, Any]]:
         await service.create_session(**WHO, session_id="s")
@@ -409,7 +409,7 @@ import asyncio, os, signal, sys
 from tests.adapters.test_adk import WHO, HansardSessionService, runner_of, turn
 
 def look(where: str) -> dict[str, str]:
-    "Say what the weather is."
+    "Return the weather."
     os.kill(os.getpid(), signal.SIGKILL)
     return {}
 
@@ -425,8 +425,8 @@ asyncio.run(run())
 
 
 @pytest.mark.slow
-async def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
-    """N-59, N-60: a run that is killed inside of a tool leaves all that was said, and the next goes on."""
+async def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
+    """N-59, N-60: a run killed inside a tool leaves all earlier events, and the next run continues."""
     path = tmp_path / "data"
     with children(KILLED, [str(path)]) as (process,):
         process.communicate(timeout=60)
@@ -442,41 +442,41 @@ async def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
         assert after.events[: len(found.events)] == found.events
         assert texts(after)[-1] == "heard {'result': '18 °C here'}"
         hits = store.search("weather", prefix="adk/")
-        assert {hit.session for hit in hits} == {BEHIND + "s"}
+        assert {hit.session for hit in hits} == {PREFIX + "s"}
 
 
 # -- read by others -----------------------------------------------------------------------------
 
 
 async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
-    """A conversation is plain messages to every reader, and what others have said in it are its events."""
+    """Every reader sees a conversation as messages, and messages of others are events of it."""
     service = HansardSessionService(store)
     await service.create_session(**WHO, session_id="s")
     await turn(runner_of(service, look), "weather")
-    behind = store.session(BEHIND + "s")
-    chat = origin.conversation(behind.messages())
+    stored = store.session(PREFIX + "s")
+    chat = origin.conversation(stored.messages())
     assert [one["role"] for one in chat] == ["user", "assistant", "tool", "assistant"]
     assert chat[2]["tool_call_id"] == chat[1]["tool_calls"][0]["id"]
     assert chat[3]["content"] == "heard {'result': '18 °C here'}"
-    assert not behind.pairing()
-    behind.add_message({"role": "user", "content": "from elsewhere"})
+    assert not stored.pairing()
+    stored.add_message({"role": "user", "content": "from elsewhere"})
     found = await got(service)
     assert texts(found)[-1] == "from elsewhere"
     assert await turn(runner_of(service, look), "and now")
     assert texts(await got(service))[-1] == "6 contents"
-    last = behind.seq
-    behind.redact(2, reason="private")
-    assert behind.seq == last + 1
+    last = stored.seq
+    stored.redact(2, reason="private")
+    assert stored.seq == last + 1
     assert "weather" not in texts(await got(service))
 
 
 def test_a_listing_shows_what_cannot_be_read(tmp_path: Path) -> None:
-    """N-31, N-35: a damaged conversation is listed beside the others, and to get it says what is wrong."""
+    """N-31, N-35: a damaged conversation is listed, and reading it raises `Damaged`."""
     with hansard.open(tmp_path / "data", durability="os") as store:
         service = HansardSessionService(store)
         for name in ("good", "bad"):
             asyncio.run(service.create_session(**WHO, session_id=name, state={"is": name}))
-        where = store.session(BEHIND + "bad")
+        where = store.session(PREFIX + "bad")
         for number in range(3):
             where.add_message({"role": "user", "content": f"{number}" * 50})
     (log,) = [file for file in (tmp_path / "data").rglob("log.jsonl") if "bad" in str(file)]
@@ -491,7 +491,7 @@ def test_a_listing_shows_what_cannot_be_read(tmp_path: Path) -> None:
 
 
 async def test_a_closed_service_refuses_everything(tmp_path: Path) -> None:
-    """As the kit's own services, it can be closed, and used in `async with`; the store goes on."""
+    """A closed service refuses every call, also after `async with`; the store stays open."""
     with hansard.open(tmp_path / "data", durability="os") as store:
         async with HansardSessionService(store) as service:
             session = await service.create_session(app_name="a", user_id="u", session_id="s")

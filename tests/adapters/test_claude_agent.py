@@ -1,4 +1,4 @@
-"""The Claude Agent SDK: its conformance suite, its client, and its own store beside ours."""
+"""The Claude Agent SDK: its conformance suite, its client, and its own store for comparison."""
 
 import asyncio
 import itertools
@@ -25,7 +25,7 @@ from tests.crashlab import faults
 PROJECT = "p"
 SESSION = "00000000-0000-4000-8000-000000000001"
 KEY: Any = {"project_key": PROJECT, "session_id": SESSION}
-BEHIND = f"claude/{PROJECT}/{SESSION}"
+STORED = f"claude/{PROJECT}/{SESSION}"
 
 
 def key_of(session_id: str, project_key: str = PROJECT) -> Any:
@@ -34,7 +34,7 @@ def key_of(session_id: str, project_key: str = PROJECT) -> Any:
 
 
 def entry(role: str, content: Any, parent: str | None = None, **more: Any) -> Any:
-    """Return an entry of a transcript that says something."""
+    """Return an entry of a transcript with a message."""
     message: dict[str, Any] = {"role": role, "content": content}
     if role == "assistant":
         message |= {"id": "msg_1", "model": "m", "usage": {"input_tokens": 3}}
@@ -72,9 +72,9 @@ def test_the_sdks_conformance_suite_passes_whole(tmp_path: Path) -> None:
 
     asyncio.run(run_session_store_conformance(make))
     for method in ("list_sessions", "list_session_summaries", "delete", "list_subkeys"):
-        # By which the suite decides whether a contract is to be skipped.
+        # The suite skips a contract without the method.
         assert method in vars(HansardSessionStore)
-    # One to see what is there, and one for each contract.
+    # One to detect the methods, and one for each contract.
     assert len(stores) == 1 + 14
     for one in stores:
         one.close()
@@ -104,9 +104,9 @@ def _random_entry(rng: random.Random) -> Any:
 
 
 async def test_it_answers_as_the_sdks_own_store(store: hansard.Store, rng: random.Random) -> None:
-    """N-57, N-64: on a random script, whatever entries hold, every answer is that of the SDK's own store."""
+    """N-57, N-64: on a random script with any entries, every answer is that of the SDK's own store."""
     theirs, ours = sdk.InMemorySessionStore(), HansardSessionStore(store)
-    gone: set[str] = set()
+    deleted: set[str] = set()
     for step in range(150):
         project = rng.choice(["p", "-work-it"])
         session = rng.choice(["s1", "s1", "s2", "s3", f"s-{step}"])
@@ -115,12 +115,14 @@ async def test_it_answers_as_the_sdks_own_store(store: hansard.Store, rng: rando
             key["subpath"] = rng.choice(["subagents/agent-1", "subagents/x/agent-2"])
         kind = rng.choices(["append", "delete", "look"], [12, 1, 6])[0]
         where = ours.id_of(key)
-        if kind == "append" and where not in gone:
+        if kind == "append" and where not in deleted:
             entries = [_random_entry(rng) for _ in range(rng.randrange(1, 6))]
             await theirs.append(key, json.loads(json.dumps(entries)))
             await ours.append(key, entries)
         elif kind == "delete" and session != "s1":
-            gone |= {one.id for one in store.sessions(prefix=where).items if _below(one.id, where)}
+            deleted |= {
+                one.id for one in store.sessions(prefix=where).items if _below(one.id, where)
+            }
             await theirs.delete(key)
             await ours.delete(key)
         assert await ours.load(key) == await theirs.load(key)
@@ -144,7 +146,7 @@ def _below(session_id: str, where: str) -> bool:
 
 
 async def test_every_key_has_its_own_session(store: hansard.Store) -> None:
-    """N-2, N-3: keys that would be one path, joined by `/`, are transcripts of their own, and listed so."""
+    """N-2, N-3: keys that would be one path, joined by `/`, are different transcripts."""
     ours = HansardSessionStore(store)
     keys: list[Any] = [
         {"project_key": "a", "session_id": "b/c"},
@@ -174,11 +176,11 @@ async def test_every_key_has_its_own_session(store: hansard.Store) -> None:
     assert len({ours.id_of(key) for key in keys}) == len(keys)
 
 
-# -- again, at once, killed ---------------------------------------------------------------------
+# -- repeated, killed ---------------------------------------------------------------------------
 
 
 async def test_an_entry_counts_once(store: hansard.Store) -> None:
-    """N-56, N-57: an entry with a known uuid adds nothing, in any batch; one without is kept each time."""
+    """N-56, N-57: an entry with a known uuid adds nothing; one without a uuid is stored each time."""
     ours = HansardSessionStore(store)
     entries = chain(*(f"{number}" for number in range(9)))
     title: Any = {"type": "custom-title", "customTitle": "yes"}
@@ -186,14 +188,14 @@ async def test_an_entry_counts_once(store: hansard.Store) -> None:
     await ours.append(KEY, [*entries[2:7], title])
     await ours.append(KEY, [entries[5], entries[5], *entries, title])
     assert await ours.load(KEY) == [*entries[:7], title, *entries[7:], title]
-    store.session(BEHIND).compact()
+    store.session(STORED).compact()
     await ours.append(KEY, entries)
     assert len(await ours.load(KEY) or ()) == 11
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_batch_is_completed_by_sending_it_again(tmp_path: Path, when: faults.When) -> None:
-    """N-39, N-56: killed at any call of the disk, a batch leaves its beginning; sent again, it is whole."""
+    """N-39, N-56: after a kill at any disk call, sending a batch again completes it."""
     entries = [*chain("one", "two", "three"), entry("user", "half \ud83d")]
     lengths = set()
     for at in itertools.count(1):
@@ -223,9 +225,9 @@ def test_a_killed_batch_is_completed_by_sending_it_again(tmp_path: Path, when: f
 
 
 def test_the_sdks_functions_work_on_it(store: hansard.Store, tmp_path: Path) -> None:
-    """Each function of the SDK that takes a store answers with ours as with its own."""
-    folder = str(tmp_path)
-    project = sdk.project_key_for_directory(folder)
+    """Each function of the SDK that takes a store gives the same answers as with its own store."""
+    directory = str(tmp_path)
+    project = sdk.project_key_for_directory(directory)
     key: Any = {"project_key": project, "session_id": SESSION}
     entries = chain("what is the weather?", "18 °C", "and tomorrow?", "who knows")
     inner = [
@@ -237,40 +239,40 @@ def test_the_sdks_functions_work_on_it(store: hansard.Store, tmp_path: Path) -> 
     async def run(there: Any) -> list[Any]:
         await there.append(key, entries)
         await there.append({**key, "subpath": "subagents/agent-7"}, inner)
-        await sdk.rename_session_via_store(there, SESSION, "Weather", directory=folder)
-        await sdk.tag_session_via_store(there, SESSION, "rain", directory=folder)
+        await sdk.rename_session_via_store(there, SESSION, "Weather", directory=directory)
+        await sdk.tag_session_via_store(there, SESSION, "rain", directory=directory)
         fork = await sdk.fork_session_via_store(
-            there, SESSION, directory=folder, up_to_message_id=entries[1]["uuid"]
+            there, SESSION, directory=directory, up_to_message_id=entries[1]["uuid"]
         )
         found: list[Any] = [
             (info.summary, info.custom_title, info.first_prompt, info.tag, info.cwd)
-            for info in await sdk.list_sessions_from_store(there, directory=folder)
+            for info in await sdk.list_sessions_from_store(there, directory=directory)
         ]
         found.append([one.message for one in await messages(there, SESSION)])
         found.append([one.message for one in await messages(there, fork.session_id)])
-        found.append(await sdk.list_subagents_from_store(there, SESSION, directory=folder))
-        agent = await sdk.get_subagent_messages_from_store(there, SESSION, "7", directory=folder)
+        found.append(await sdk.list_subagents_from_store(there, SESSION, directory=directory))
+        agent = await sdk.get_subagent_messages_from_store(there, SESSION, "7", directory=directory)
         found.append([one.message for one in agent])
-        await sdk.delete_session_via_store(there, fork.session_id, directory=folder)
+        await sdk.delete_session_via_store(there, fork.session_id, directory=directory)
         found.append(await messages(there, fork.session_id))
-        known = await sdk.get_session_info_from_store(there, SESSION, directory=folder)
+        known = await sdk.get_session_info_from_store(there, SESSION, directory=directory)
         found.append(known and (known.custom_title, known.tag, known.created_at))
         return found
 
     async def messages(there: Any, session_id: str) -> list[Any]:
-        return await sdk.get_session_messages_from_store(there, session_id, directory=folder)
+        return await sdk.get_session_messages_from_store(there, session_id, directory=directory)
 
     ours = asyncio.run(run(HansardSessionStore(store)))
     theirs = asyncio.run(run(sdk.InMemorySessionStore()))
     assert sorted(map(repr, ours[:2])) == sorted(map(repr, theirs[:2]))
     assert ours[2:] == theirs[2:]
     assert [one["content"] for one in ours[3]] == ["what is the weather?", "18 °C"]
-    # N-53: the title stands in hansard's own listing too.
+    # N-53: hansard's own listing has the title.
     assert store.session(f"claude/{project}/{SESSION}").title == "Weather"
 
 
 async def test_times_are_those_of_the_store(store: hansard.Store) -> None:
-    """N-61: times are in milliseconds, of the store's clock; what happened last in a transcript counts."""
+    """N-61: times are in milliseconds, by the store's clock; only new entries change them."""
     ours = HansardSessionStore(store)
     for name in ("one", "two"):
         await ours.append(key_of(name), chain("hello"))
@@ -285,7 +287,7 @@ async def test_times_are_those_of_the_store(store: hansard.Store) -> None:
 
 
 async def test_a_deleted_transcript_is_in_the_trash(store: hansard.Store) -> None:
-    """N-28: a deleted transcript goes with its subagents, takes no entries, and can be brought back."""
+    """N-28: a transcript is deleted with its subagents, accepts no entries, and can be restored."""
     ours = HansardSessionStore(store)
     entries = chain("one", "two")
     inner: Any = {**KEY, "subpath": "subagents/agent-1"}
@@ -293,11 +295,11 @@ async def test_a_deleted_transcript_is_in_the_trash(store: hansard.Store) -> Non
     await ours.append(inner, entries)
     await ours.delete(KEY)
     assert await ours.load(KEY) is None
-    assert store.trash() == [BEHIND, f"{BEHIND}/subagents/agent-1"]
+    assert store.trash() == [STORED, f"{STORED}/subagents/agent-1"]
     with pytest.raises(hansard.SessionDeleted):
         await ours.append(KEY, chain("three"))
     await ours.delete(KEY)
-    store.restore(BEHIND)
+    store.restore(STORED)
     assert await ours.load(KEY) == entries
     assert await ours.list_subkeys(KEY) == []
 
@@ -305,27 +307,27 @@ async def test_a_deleted_transcript_is_in_the_trash(store: hansard.Store) -> Non
 # -- its client, killed and resumed -------------------------------------------------------------
 
 
-def options_of(folder: Path, store: Any, **more: Any) -> sdk.ClaudeAgentOptions:
-    """Return options with which the SDK starts the stand-in for its command, in an empty home."""
-    command = folder / "claude"
+def options_of(directory: Path, store: Any, **more: Any) -> sdk.ClaudeAgentOptions:
+    """Return options with which the SDK starts the substitute for its command, in an empty home."""
+    command = directory / "claude"
     if not command.exists():
         stand_in = Path(__file__).with_name("claude_cli.py")
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{stand_in}" "$@"\n')
         command.chmod(0o700)
-    config = folder / "config"
+    config = directory / "config"
     config.mkdir(exist_ok=True)
     environment = {
         "CLAUDE_CONFIG_DIR": str(config),
-        "STAND_IN_PROJECT": sdk.project_key_for_directory(str(folder)),
+        "STAND_IN_PROJECT": sdk.project_key_for_directory(str(directory)),
         "STAND_IN_SESSION": SESSION,
     }
     return sdk.ClaudeAgentOptions(
-        cli_path=str(command), cwd=str(folder), env=environment, session_store=store, **more
+        cli_path=str(command), cwd=str(directory), env=environment, session_store=store, **more
     )
 
 
 async def ask(options: sdk.ClaudeAgentOptions, *prompts: str) -> list[str | None]:
-    """Say something, and return what is answered."""
+    """Send prompts, and return the answers."""
     found = []
     async with sdk.ClaudeSDKClient(options) as client:
         for prompt in prompts:
@@ -349,15 +351,15 @@ class Killed(HansardSessionStore):
         if any("tool_use" in str(entry) for entry in entries):
             os.kill(os.getpid(), signal.SIGKILL)
 
-folder = Path(sys.argv[1])
-store = Killed(folder / "data")
-asyncio.run(ask(options_of(folder, store, session_store_flush="eager"), "hello", "the weather?"))
+directory = Path(sys.argv[1])
+store = Killed(directory / "data")
+asyncio.run(ask(options_of(directory, store, session_store_flush="eager"), "hello", "the weather?"))
 """
 
 
 @pytest.mark.slow
 async def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
-    """N-58, N-59, N-60: a client that is killed in a turn leaves what was mirrored, and goes on from it."""
+    """N-58, N-59, N-60: a client killed in a turn leaves the mirrored entries, and resumes from them."""
     with children(KILLED, [str(tmp_path)]) as (process,):
         process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
@@ -369,9 +371,9 @@ async def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
         }
         left = await ours.load(key) or []
         said = [one for one in map(dict, left) if one["type"] in {"user", "assistant"}]
-        # "hello" and its answer, "the weather?" and the call; perhaps more had come with them.
+        # At least "hello" and its answer, "the weather?" and the call.
         assert len(said) >= 4
-        # The command's own files are not needed: it resumes from what the store has.
+        # The command resumes from the store, without its own files.
         options = options_of(tmp_path, ours, resume=SESSION)
         assert await ask(options, "are you there?") == [f"{len(said)} known"]
         after = await ours.load(key) or []
@@ -380,14 +382,14 @@ async def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
         going_on = options_of(tmp_path, ours, continue_conversation=True)
         assert await ask(going_on, "weather again") == [f"{len(said) + 2} known"]
         assert "subagents/agent-7" in await ours.list_subkeys(key)
-        behind = store.session(ours.id_of(key))
-        assert [hit.session for hit in store.search("there", role="user")] == [behind.id]
-        roles = [one["role"] for one in origin.conversation(behind.messages()[-4:])]
+        stored = store.session(ours.id_of(key))
+        assert [hit.session for hit in store.search("there", role="user")] == [stored.id]
+        roles = [one["role"] for one in origin.conversation(stored.messages()[-4:])]
         assert roles == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_a_failed_flush_is_tried_again_by_the_sdk(tmp_path: Path) -> None:
-    """N-29, N-56: when the disk refuses a batch, the SDK's own retry brings it in, each entry once."""
+async def test_the_sdk_retries_a_failed_flush(tmp_path: Path) -> None:
+    """N-29, N-56: when the disk refuses a batch, the SDK's retry stores each entry once."""
     entries = chain("one", "two")
     with hansard.open(tmp_path / "data", durability="os") as store:
         ours = HansardSessionStore(store)
@@ -410,7 +412,7 @@ async def test_a_failed_flush_is_tried_again_by_the_sdk(tmp_path: Path) -> None:
 
 
 async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
-    """A transcript is plain messages to every reader, and what others say in it are its entries."""
+    """Every reader sees a transcript as messages, and messages of others are entries of it."""
     ours = HansardSessionStore(store)
     call = {"type": "tool_use", "id": "t1", "name": "look", "input": {"where": "here"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "18 °C"}
@@ -418,17 +420,17 @@ async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     entries = [entry("user", "the weather?")]
     entries.append(entry("assistant", [call], entries[0]["uuid"]))
     entries.append(entry("user", [result], entries[1]["uuid"]))
-    behind = store.session(BEHIND)
+    stored = store.session(STORED)
     await ours.append(KEY, [*entries, mode])
-    chat = origin.conversation(behind.messages())
+    chat = origin.conversation(stored.messages())
     assert [one["role"] for one in chat] == ["user", "assistant", "tool"]
-    assert not behind.pairing()
+    assert not stored.pairing()
     assert [hit.seq for hit in store.search("weather")] == [1]
-    # What was said stands once in the log.
-    assert b"".join(event.raw for event in behind.events()).count(b"the weather?") == 1
-    behind.add_message({"role": "assistant", "content": "", "tool_calls": chat[1]["tool_calls"]})
-    behind.add_message({"role": "tool", "tool_call_id": "t1", "content": "still 18 °C"})
-    behind.add_message({"role": "assistant", "content": "from elsewhere"})
+    # The log has the text once.
+    assert b"".join(event.raw for event in stored.events()).count(b"the weather?") == 1
+    stored.add_message({"role": "assistant", "content": "", "tool_calls": chat[1]["tool_calls"]})
+    stored.add_message({"role": "tool", "tool_call_id": "t1", "content": "still 18 °C"})
+    stored.add_message({"role": "assistant", "content": "from elsewhere"})
     found = [dict(one) for one in await ours.load(KEY) or ()]
     assert found[:3] == entries
     said: list[Any] = [one["message"] for one in found if "message" in one]
@@ -443,7 +445,7 @@ async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
 def test_a_listing_reads_what_is_new_only(
     store: hansard.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-76: in a process, the second listing reads only what has come since the first."""
+    """N-76: a second listing in a process reads only new entries."""
     ours = HansardSessionStore(store)
     folded = []
 
@@ -477,8 +479,8 @@ async def test_the_sdk_lists_the_newest_first() -> None:
     assert [one.session_id[:8] for one in listed] == written[::-1]
 
 
-def test_a_damaged_transcript_is_not_passed_over(tmp_path: Path) -> None:
-    """N-31, N-35, N-61: a damaged transcript is listed, as it may be the newest, and to load it raises."""
+def test_a_damaged_transcript_is_listed(tmp_path: Path) -> None:
+    """N-31, N-35, N-61: a damaged transcript is listed as the newest, and loading it raises."""
     with hansard.open(tmp_path / "data", durability="os") as store:
         ours = HansardSessionStore(store)
         asyncio.run(ours.append(key_of("good"), chain("hello")))
@@ -498,8 +500,8 @@ def test_a_damaged_transcript_is_not_passed_over(tmp_path: Path) -> None:
             asyncio.run(ours.load(key_of("bad")))
 
 
-def test_without_asyncio_the_first_call_says_so(tmp_path: Path) -> None:
-    """Where another event loop runs, such as trio's, each call says what is needed, and stores nothing."""
+def test_without_asyncio_every_call_is_refused(tmp_path: Path) -> None:
+    """With another event loop, such as trio's, each call raises an error, and stores nothing."""
     trio = pytest.importorskip("trio")
     store = HansardSessionStore(tmp_path / "data")
     calls: list[Any] = [

@@ -1,4 +1,4 @@
-"""What every adapter does: one row of a table each."""
+"""Promises of every adapter, each with a row of the table."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*EXPERIMENTAL.*:UserWarning")
 #: Strands' calls are not awaited.
 AWAITED = [name for name in ADAPTERS if name != "strands"]
 
-#: What is imported from where, what of it is not installed, and what the error names.
+#: By imported name: the missing module, and the package and the extra that the error names.
 MISSING = {
     "adk.HansardSessionService": ("google.adk", "google-adk", "google-adk"),
     "claude_agent.HansardSessionStore": ("claude_agent_sdk", "claude-agent-sdk", "claude-agent"),
@@ -43,8 +43,8 @@ MISSING = {
 def test_a_missing_framework_is_named(name: str) -> None:
     """The adapter of a framework that is not installed names the extra to install."""
     module, _, imported = name.partition(".")
-    gone, package, extra = MISSING[name]
-    code = f"import sys; sys.modules[{gone!r}] = None; from hansard.adapters.{module} import {imported}"
+    absent, package, extra = MISSING[name]
+    code = f"import sys; sys.modules[{absent!r}] = None; from hansard.adapters.{module} import {imported}"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
@@ -61,8 +61,8 @@ def test_the_capability_does_without_the_harness() -> None:
 
 
 @pytest.mark.parametrize("adapter", erasure.ADAPTERS)
-def test_nothing_is_left_of_what_was_forgotten(adapter: str) -> None:
-    """N-45, N-66: after redact or scrub, and compaction, no byte of a text is left, in a fork neither."""
+def test_erased_texts_leave_no_byte(adapter: str) -> None:
+    """N-45, N-66: after redact or scrub, and compaction, no byte of a text is left, also in a fork."""
     ways = ["scrub"] if adapter == "LangGraph" else ["redact", "scrub"]
     for way in ways:
         outcome = erasure.Case("files", way, adapter, "inherited by a fork", 1).run()
@@ -73,8 +73,8 @@ def test_nothing_is_left_of_what_was_forgotten(adapter: str) -> None:
 @pytest.mark.parametrize(
     "form", [Path, hansard.open, lambda path: hansard.aio.over(hansard.open(path))]
 )
-def test_a_store_is_taken_in_every_form(name: str, form: Any, tmp_path: Path) -> None:
-    """A path, a store and an async store are taken alike, and conversations are kept apart."""
+def test_a_store_is_accepted_in_every_form(name: str, form: Any, tmp_path: Path) -> None:
+    """A path, a store and an async store work alike, and conversations are separate."""
     store = form(tmp_path / "data")
 
     async def run() -> None:
@@ -100,7 +100,7 @@ def test_a_store_is_taken_in_every_form(name: str, form: Any, tmp_path: Path) ->
 def test_nothing_waits_on_the_event_loop(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-75: the thread of the loop makes no call of the disk, and none that may wait."""
+    """N-75: the event loop's thread makes no disk call, and none that may wait."""
     one = ADAPTERS[name](tmp_path / "data")
 
     async def use() -> None:
@@ -146,7 +146,7 @@ def test_a_cancelled_call_is_stored_once_or_not_at_all(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_two_processes_lose_nothing(name: str, tmp_path: Path) -> None:
-    """N-16, N-17, N-22: two processes talk in one session: each call is there once, and in order."""
+    """N-16, N-17, N-22: each call of two processes on one session is stored once, and in order."""
     path = str(tmp_path / "data")
     race("from tests.adapters.table import run; run()", *[[name, path, word] for word in "ab"])
     with hansard.open(path, durability="os") as store:
@@ -161,7 +161,7 @@ def test_two_processes_lose_nothing(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ADAPTERS)
 async def test_a_revert_a_fork_and_a_redaction_are_seen(name: str, store: hansard.Store) -> None:
-    """N-49, N-50: the framework sees a revert and its undoing; a fork is apart, a redaction is in both."""
+    """N-49, N-50: the framework sees reverts and redactions; a fork is separate but shares redactions."""
     one = ADAPTERS[name](store)
     session = store.session(f"{one.prefix}s")
     await one.say("s", "0")

@@ -1,4 +1,4 @@
-"""The facade of four methods in docs/guides/tutorial.md: as it stands there, it keeps what it says."""
+"""The facade of four methods in docs/guides/tutorial.md keeps its promises."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ import hansard
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tutorial.md"
 
-#: The class alone, without what the page does with it.
+#: The class only, without its uses on the page.
 FACADE = re.findall(
     r"^class Conversation:\n(?:(?:    .*)?\n)+", GUIDE.read_text("utf-8"), re.MULTILINE
 )[0]
@@ -20,14 +20,14 @@ HELLO = {"role": "user", "content": "hello"}
 
 @pytest.fixture
 def conversation() -> Any:
-    """Give the class that the guide shows."""
+    """Return the guide's class."""
     names: dict[str, Any] = {}
     exec(FACADE, names)  # noqa: S102 - our own page
     return names["Conversation"]
 
 
 def said(conversation: Any) -> list[str]:
-    """Return what was said."""
+    """Return the texts of a conversation."""
     return [message["content"] for message in conversation.messages()]
 
 
@@ -38,8 +38,8 @@ def test_it_is_as_short_as_it_says(conversation: Any) -> None:
     assert len(FACADE.splitlines()) <= 35
 
 
-def test_it_saves_and_restores_by_itself(conversation: Any, store: hansard.Store) -> None:
-    """N-58, N-60: an id brings a conversation back, each message once, with the time that it began."""
+def test_it_saves_and_restores(conversation: Any, store: hansard.Store) -> None:
+    """N-58, N-60: an id restores a conversation, each message once, with its time of creation."""
     first = conversation(store)
     first.add(HELLO)
     created = store.session(first.id).state().created
@@ -52,7 +52,7 @@ def test_it_saves_and_restores_by_itself(conversation: Any, store: hansard.Store
 
 
 def test_a_turn_that_fails_is_there(conversation: Any, store: hansard.Store) -> None:
-    """N-55, N-59: the user's turn is stored although the model fails, and an open call gets a result."""
+    """N-55, N-59: the user's turn is stored when the model fails, and an open call gets a result."""
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
     def turn() -> None:
@@ -68,7 +68,7 @@ def test_a_turn_that_fails_is_there(conversation: Any, store: hansard.Store) -> 
 
 
 def test_undo_takes_turns_back_and_erases_nothing(conversation: Any, store: hansard.Store) -> None:
-    """N-49: each undo takes one turn back, the last one says that there is none, the history has all."""
+    """N-49: each undo removes one turn from the view; the history keeps all."""
     talk = conversation(store, "s")
     for number in range(3):
         talk.add({"role": "user", "content": str(number)}, {"role": "assistant", "content": "a"})

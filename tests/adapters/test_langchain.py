@@ -1,4 +1,4 @@
-"""`HansardChatMessageHistory` is what LangChain takes for a chat's history."""
+"""`HansardChatMessageHistory` is a chat history for LangChain."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from hansard.adapters.langchain import HansardChatMessageHistory
 from hansard.message import openai_items, origin
 from tests.adapters.processes import children, expect
 
-# Upstream deprecates the classes that stand beside ours here; ours derives from one and gives no warning.
+# LangChain deprecates classes that are used here; the adapter itself gives no warning.
 pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
 
 LONG = "It will rain in Ulm on Thursday, and not a little."
@@ -60,7 +60,7 @@ MESSAGES: list[BaseMessage] = [
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)
 def test_every_message_comes_back_equal(message: BaseMessage, store: hansard.Store) -> None:
-    """N-64: a message of any class comes back equal, of its own class, and is stored once."""
+    """N-64: a message of any class comes back equal, with its class; its text is stored once."""
     history = HansardChatMessageHistory("s", store)
     history.add_messages([message])
     (found,) = history.messages
@@ -102,7 +102,7 @@ async def test_it_answers_as_memory_does(
 
 
 def test_it_gives_no_warning_of_its_own(tmp_path: Path) -> None:
-    """It is a history for LangChain, and using it warns of nothing; the path of a store will do."""
+    """The adapter gives no deprecation warning, and accepts a path."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         history = HansardChatMessageHistory("s", tmp_path / "data")
@@ -113,38 +113,38 @@ def test_it_gives_no_warning_of_its_own(tmp_path: Path) -> None:
 
 
 def test_nothing_that_was_cleared_is_erased(store: hansard.Store) -> None:
-    """N-45: a chat that was cleared starts anew, and the history has all of it."""
+    """N-45: a cleared chat is empty, and the history view keeps all messages."""
     history = HansardChatMessageHistory("s", store)
     history.add_messages(MESSAGES)
     history.clear()
-    history.add_user_message("anew")
-    assert [message.content for message in history.messages] == ["anew"]
+    history.add_user_message("again")
+    assert [message.content for message in history.messages] == ["again"]
     assert len(store.session("s").messages(view="history")) == len(MESSAGES) + 1
     assert {hit.seq for hit in store.search("rain")} == {1, 2, 3, 4, 6}
 
 
 def chain(history_of: Any, *answers: str) -> Any:
-    """Return LangChain's own loop around a model that says these things."""
+    """Return LangChain's loop around a model with these answers."""
     model = GenericFakeChatModel(messages=iter(AIMessage(answer) for answer in answers))
     return RunnableWithMessageHistory(model, history_of)
 
 
 def config(session_id: str) -> Any:
-    """Return what a call is told about its session."""
+    """Return the config that names a session."""
     return {"configurable": {"session_id": session_id}}
 
 
 async def test_the_real_loop_keeps_users_apart(store: hansard.Store) -> None:
-    """N-58, N-68: one loop serves two users at once; each has each message once, and only its own."""
-    spoken = chain(
+    """N-58, N-68: one loop serves two users concurrently; each has only its own messages, once."""
+    runnable = chain(
         lambda user: HansardChatMessageHistory(user, store), *(f"answer {n}" for n in range(8))
     )
 
     async def turns(user: str) -> None:
         for number in range(2):
-            await spoken.ainvoke([HumanMessage(f"{user} {number}")], config(user))
+            await runnable.ainvoke([HumanMessage(f"{user} {number}")], config(user))
             await asyncio.to_thread(
-                spoken.invoke, [HumanMessage(f"{user} again {number}")], config(user)
+                runnable.invoke, [HumanMessage(f"{user} again {number}")], config(user)
             )
 
     await asyncio.gather(turns("ann"), turns("bob"))
@@ -157,7 +157,7 @@ async def test_the_real_loop_keeps_users_apart(store: hansard.Store) -> None:
 
 
 def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> None:
-    """N-55: a chat goes on in LangChain where another framework was, and the other way round."""
+    """N-55: LangChain continues another framework's chat, and the other way round."""
     items = [
         {"role": "user", "content": "Ulm or Bonn?"},
         {"type": "reasoning", "id": "r", "summary": []},

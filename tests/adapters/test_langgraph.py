@@ -1,4 +1,4 @@
-"""`HansardSaver` is what LangGraph takes for a checkpointer: its conformance suite, and its own saver beside.
+"""`HansardSaver` passes LangGraph's conformance suite, and answers as its own saver does.
 
 The suite has no test of concurrency, crashes, delta channels or the order of writes; those are here.
 """
@@ -38,7 +38,7 @@ from tests.adapters.processes import PATIENCE, race
 
 
 def at(thread: str, ns: str = "", checkpoint: str | None = None) -> RunnableConfig:
-    """Return how LangGraph names a place."""
+    """Return the config of a place."""
     named = {"thread_id": thread, "checkpoint_ns": ns}
     return {"configurable": named if checkpoint is None else {**named, "checkpoint_id": checkpoint}}
 
@@ -63,7 +63,7 @@ class Talk(TypedDict):
 
 
 def talking(saver: Any) -> Any:
-    """Return a graph whose only node says back what was said."""
+    """Return a graph whose only node repeats the last message."""
 
     def answer(state: Talk) -> dict[str, Any]:
         return {"messages": [AIMessage(f"you said {state['messages'][-1].content}")]}
@@ -76,7 +76,7 @@ def talking(saver: Any) -> Any:
 
 
 def said(session: hansard.Session, **options: Any) -> list[Any]:
-    """Return what a session's messages say."""
+    """Return the texts of a session's messages."""
     return [message["content"] for message in session.messages(**options)]
 
 
@@ -84,7 +84,7 @@ def said(session: hansard.Session, **options: Any) -> list[Any]:
 
 
 def test_the_conformance_suite_passes_whole(tmp_path: Path) -> None:
-    """LangGraph's own suite: 58 tests of what every saver must do, and 23 of what it may, all of them."""
+    """All 58 required and 23 optional checks of LangGraph's conformance suite pass."""
     numbers = iter(range(100))
 
     @checkpointer_test(name="hansard")
@@ -103,7 +103,7 @@ def test_the_conformance_suite_passes_whole(tmp_path: Path) -> None:
 
 
 def shape(found: CheckpointTuple | None) -> Any:
-    """Return a checkpoint so that two can be compared, whoever kept them."""
+    """Return a checkpoint in a form that can be compared."""
     if found is None:
         return None
     parent = found.parent_config
@@ -133,11 +133,11 @@ class Script:
             store.close()
 
     def one(self) -> HansardSaver:
-        """Return one of ours: what the other wrote must be seen at once."""
+        """Return one of ours: it must see what the other wrote."""
         return self.rng.choice(self.ours)
 
     def both(self, call: str, *arguments: Any, **named: Any) -> None:
-        """Do the same to both."""
+        """Call a method of both."""
         for saver in (self.one(), self.theirs):
             getattr(saver, call)(*arguments, **named)
 
@@ -158,17 +158,17 @@ class Script:
         return items if channel == "messages" else self.rng.choice(plain)
 
     def put(self, thread: str, ns: str) -> None:
-        """Put a checkpoint behind one of those that are there."""
+        """Put a checkpoint after a known one."""
         self.number += 1
         known = [place for place in self.held if place[:2] == (thread, ns)]
         parent = self.rng.choice(known)[2] if known and self.rng.random() < 0.9 else None
         held, versions = self.held.get((thread, ns, parent), ({}, {}))
         held, versions, new = dict(held), dict(versions), {}
-        for channel in self.rng.sample(["messages", "other", "gone"], self.rng.randint(0, 3)):
+        for channel in self.rng.sample(["messages", "other", "empty"], self.rng.randint(0, 3)):
             version = self.theirs.get_next_version(versions.get(channel), None)
             versions[channel] = new[channel] = version
             held.pop(channel, None)
-            if channel != "gone" or self.rng.random() < 0.5:
+            if channel != "empty" or self.rng.random() < 0.5:
                 held[channel] = self.value(channel, held.get(channel))
         config = at(thread, ns, parent)
         config["metadata"] = {"who": self.rng.choice("ab"), "nul": "x\0y"}
@@ -191,7 +191,7 @@ class Script:
             self.both("put_writes", config, writes, task, path)
 
     def step(self) -> None:
-        """Do something, and look at something."""
+        """Do a random operation, and compare."""
         thread, ns = self.rng.choice(["one", "two"]), self.rng.choice(["", "", "sub:1"])
         chance = self.rng.random()
         if chance < 0.5:
@@ -204,7 +204,7 @@ class Script:
         self.look(thread, ns)
 
     def look(self, thread: str, ns: str) -> None:
-        """Ask both the same."""
+        """Compare the answers of both."""
         saver = self.one()
         known = [place[2] for place in self.held if place[:2] == (thread, ns)]
         for checkpoint in (None, self.rng.choice([*known, "none"])):
@@ -238,8 +238,8 @@ def test_it_answers_as_langgraphs_own_saver(rng: random.Random, tmp_path: Path) 
         script.close()
 
 
-def test_a_thread_that_another_saver_deleted_is_listed_when_it_begins_anew(tmp_path: Path) -> None:
-    """N-18, N-51: what a saver knew of a thread that is gone does not keep the next one from being found."""
+def test_a_thread_that_begins_again_is_listed(tmp_path: Path) -> None:
+    """N-18, N-51: a thread that another saver deleted is listed when it begins again."""
     with (
         hansard.open(tmp_path / "data", durability="os") as here,
         hansard.open(tmp_path / "data", durability="os") as there,
@@ -265,8 +265,8 @@ ODD_IDS = [
 ]
 
 
-def test_every_thread_id_has_a_session_of_its_own(store: hansard.Store) -> None:
-    """N-1, N-2, N-7: ids that no session can have are kept apart, and listed under their true names."""
+def test_every_thread_id_has_a_separate_session(store: hansard.Store) -> None:
+    """N-1, N-2, N-7: threads whose ids no session can have are separate, and listed by their ids."""
     saver = HansardSaver(store, prefix="graph/")
     for number, thread in enumerate(ODD_IDS):
         saver.put(at(thread), checkpoint_of(number, {"n": number}, {"n": 1}), {}, {"n": 1})
@@ -282,7 +282,7 @@ def test_every_thread_id_has_a_session_of_its_own(store: hansard.Store) -> None:
 
 
 def test_values_are_stored_as_json_that_comes_back_equal(rng: random.Random) -> None:
-    """N-64: what a serializer gives is stored as JSON, or in base64 if the same bytes would not come back."""
+    """N-64: serialized values are stored as JSON, or in base64 if JSON would not restore the bytes."""
     serde = JsonPlusSerializer(pickle_fallback=True)
     told: list[Any] = [
         {"a": [1, -1, 2**63, 1.5, None, True, "é\u2028"]},
@@ -407,7 +407,7 @@ def test_processes_that_share_a_thread_lose_nothing(store: hansard.Store, tmp_pa
         wanted = [f"{who}-{each}" for each in range(number + 1)]
         assert [each["content"] for each in one.checkpoint["channel_values"]["messages"]] == wanted
         assert one.pending_writes == [(f"task-{who}", "c", number)]
-    # Whoever came last had the last word, and it is the whole of what that one had said.
+    # The conversation is that of the process that came last.
     session = store.session("t")
     last = [event for event in session.events() if event.kind == "x.langgraph.checkpoint"][-1]
     number, who = map(int, last.data["id"].split("-"))
@@ -416,17 +416,17 @@ def test_processes_that_share_a_thread_lose_nothing(store: hansard.Store, tmp_pa
     assert len(conversation) >= number
 
 
-async def test_a_loop_goes_on_while_a_call_waits(store: hansard.Store) -> None:
-    """N-75: what a call waits for does not hold up the event loop; a cancelled put is there once, or not."""
+async def test_a_waiting_call_does_not_block_the_loop(store: hansard.Store) -> None:
+    """N-75: a waiting call does not block the event loop; a cancelled put is stored once, or not at all."""
     saver = HansardSaver(store)
     saver.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
     thread = saver._threads.of("t")
-    held, let_go = threading.Event(), threading.Event()
+    held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
         with thread.lock:
             held.set()
-            let_go.wait(PATIENCE)
+            release.wait(PATIENCE)
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -437,7 +437,7 @@ async def test_a_loop_goes_on_while_a_call_waits(store: hansard.Store) -> None:
         await asyncio.sleep(0)
     assert not reading.done()
     putting.cancel()
-    let_go.set()
+    release.set()
     with pytest.raises(asyncio.CancelledError):
         await putting
     before = store.session("t").seq
@@ -473,9 +473,9 @@ def plan(state):
     note("plan")
     return {"messages": [AIMessage("shall I?", id="m2")], "steps": ["plan"]}
 
-def beside(state):
-    note("beside")
-    return {"steps": ["beside"]}
+def check(state):
+    note("check")
+    return {"steps": ["check"]}
 
 def ask(state):
     answer = interrupt("may I?")
@@ -489,11 +489,11 @@ def act(state):
     return {"messages": [AIMessage("done", id="m4")], "steps": ["act"]}
 
 builder = StateGraph(State)
-for node in (plan, beside, ask, act):
+for node in (plan, check, ask, act):
     builder.add_node(node.__name__, node)
 builder.add_edge(START, "plan")
-builder.add_edge(START, "beside")
-builder.add_edge(["plan", "beside"], "ask")
+builder.add_edge(START, "check")
+builder.add_edge(["plan", "check"], "ask")
 builder.add_edge("ask", "act")
 builder.add_edge("act", END)
 graph = builder.compile(checkpointer=HansardSaver(path))
@@ -510,8 +510,8 @@ for one in given:
 
 
 @pytest.mark.slow
-def test_a_graph_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    """N-39, N-59: a run is killed in a node behind an interrupt; the next process runs that one again."""
+def test_a_killed_graph_is_resumed(tmp_path: Path) -> None:
+    """N-39, N-59: a run is killed in a node after an interrupt; the next process runs that node again."""
     notes = tmp_path / "notes"
 
     def run(what: str) -> tuple[int, list[str]]:
@@ -524,14 +524,14 @@ def test_a_graph_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         )
         return done.returncode, done.stdout.splitlines()
 
-    assert run("begin") == (-signal.SIGKILL, ["['tidy up', 'shall I?'] ['beside', 'plan'] True"])
+    assert run("begin") == (-signal.SIGKILL, ["['tidy up', 'shall I?'] ['check', 'plan'] True"])
     with hansard.open(tmp_path / "data") as store:
-        # What was acknowledged before the kill is there: the answer, and that it was asked for.
+        # Everything acknowledged before the kill is stored: the question and the answer.
         assert said(store.session("t")) == ["tidy up", "shall I?", "yes"]
         assert store.session("t").verify().ok
-    steps = "['beside', 'plan', 'ask', 'act']"
+    steps = "['check', 'plan', 'ask', 'act']"
     assert run("again") == (0, [f"['tidy up', 'shall I?', 'yes', 'done'] {steps} False"])
-    assert sorted(notes.read_text().split()) == ["act", "act", "ask", "beside", "plan"]
+    assert sorted(notes.read_text().split()) == ["act", "act", "ask", "check", "plan"]
     with hansard.open(tmp_path / "data", read_only=True) as store:
         assert said(store.session("t")) == ["tidy up", "shall I?", "yes", "done"]
         assert [hit.session for hit in store.search("tidy")] == ["t"]
@@ -541,7 +541,7 @@ def test_a_graph_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_what_a_graph_says_is_a_conversation_for_all(store: hansard.Store) -> None:
-    """Messages are mirrored once each, with calls and results; N-55: a call is never without its result."""
+    """N-55: messages are mirrored once each, with calls and results."""
     saver = HansardSaver(store)
     graph = talking(saver)
     call = AIMessage("", tool_calls=[{"name": "look", "args": {"at": "x"}, "id": "c1"}])
@@ -561,7 +561,7 @@ def test_what_a_graph_says_is_a_conversation_for_all(store: hansard.Store) -> No
     ]
     assert session.pairing() == []
     assert {hit.session for hit in store.search("seen")} == {"t"}
-    # LangChain's history, which knows nothing of graphs, has the same conversation.
+    # LangChain's history has the same conversation.
     history = HansardChatMessageHistory("t", store)
     types = [message.type for message in history.messages]
     assert types == ["human", "ai", "tool", "ai", "human", "ai"]
@@ -569,7 +569,7 @@ def test_what_a_graph_says_is_a_conversation_for_all(store: hansard.Store) -> No
 
 
 def test_the_conversation_goes_back_when_the_graph_does(store: hansard.Store) -> None:
-    """N-49: from an earlier checkpoint another way is taken; the model view follows, the history has both."""
+    """N-49: a run from an earlier checkpoint reverts the model view; the history view has both runs."""
     graph = talking(HansardSaver(store))
     graph.invoke({"messages": [HumanMessage("one", id="a")]}, at("t"))
     earlier = graph.get_state(at("t")).config
@@ -581,7 +581,7 @@ def test_the_conversation_goes_back_when_the_graph_does(store: hansard.Store) ->
         *["one", "you said one", "two", "you said two"],
         *["three", "you said three"],
     ]
-    # An edited message is another one, a removed one is gone, and what was first can go, too.
+    # Edited and removed messages, also the first one.
     graph.update_state(at("t"), {"messages": [HumanMessage("three!", id="c")]})
     assert said(session) == ["one", "you said one", "three!", "you said three"]
     graph.update_state(at("t"), {"messages": [RemoveMessage(id="a")]})
@@ -593,8 +593,8 @@ def test_the_conversation_goes_back_when_the_graph_does(store: hansard.Store) ->
     assert said(session) == [message.content for message in held]
 
 
-def test_nothing_is_mirrored_if_that_is_wished(store: hansard.Store, tmp_path: Path) -> None:
-    """N-70: without a mirror there are no messages; with a cipher there is no plain text in any file."""
+def test_mirroring_can_be_turned_off(store: hansard.Store, tmp_path: Path) -> None:
+    """N-70: without a mirror no messages are stored; with a cipher no file has plain text."""
     talking(HansardSaver(store, mirror=None)).invoke(
         {"messages": [HumanMessage("unmirrored")]}, at("plain")
     )
@@ -613,14 +613,14 @@ def test_nothing_is_mirrored_if_that_is_wished(store: hansard.Store, tmp_path: P
 
 
 class Reversing:
-    """A cipher that keeps no secret but that of what it is."""
+    """A cipher for tests: it reverses the bytes."""
 
     def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
-        """Turn it round, with something at random behind it, as ciphers have."""
+        """Reverse the bytes, and append random ones."""
         return "reversing", plaintext[::-1] + os.urandom(4)
 
     def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
-        """Turn it round again."""
+        """Reverse the bytes again."""
         return ciphertext[:-4][::-1]
 
 
@@ -628,19 +628,19 @@ class Reversing:
 
 
 def gather(state: list[Any], writes: Any) -> list[Any]:
-    """Return a list with what was written, one by one or in lists."""
+    """Return a list with the written items."""
     return [*state, *(item for write in writes for item in write)]
 
 
 class Log(TypedDict):
-    """The state of a graph of which one channel is stored as what was written to it."""
+    """A state with a delta channel."""
 
     log: Annotated[list[str], DeltaChannel(gather, snapshot_frequency=4)]
     count: Annotated[int, operator.add]
 
 
 def logging_graph(saver: Any) -> Any:
-    """Return a graph with two nodes at a time that write to one delta channel, where the order matters."""
+    """Return a graph with two concurrent nodes that write to one delta channel."""
     builder = StateGraph(Log)
     for name in ("zeta", "alpha"):
         builder.add_node(
@@ -656,10 +656,10 @@ def held(graph: Any, thread: str) -> Any:
     return graph.get_state(at(thread)).values
 
 
-# The channel says of itself that it is in beta.
+# The channel warns that it is in beta.
 @pytest.mark.filterwarnings("ignore:.*beta.*")
 def test_delta_channels_survive_prune_and_copy(store: hansard.Store) -> None:
-    """N-45: after a prune, a deletion of runs and a copy, what a delta channel adds up to is the same."""
+    """N-45: prune, deletion of runs and copy do not change the value of a delta channel."""
     saver, other = HansardSaver(store), InMemorySaver()
     ours, theirs = logging_graph(saver), logging_graph(other)
     for turn in range(7):
@@ -693,14 +693,14 @@ def test_delta_channels_survive_prune_and_copy(store: hansard.Store) -> None:
 
 
 class DeltaTalk(TypedDict):
-    """The state of a graph whose messages are stored as they were written."""
+    """A state whose messages are a delta channel."""
 
     messages: Annotated[list[Any], DeltaChannel(gather, snapshot_frequency=3)]
 
 
 @pytest.mark.filterwarnings("ignore:.*beta.*")
 def test_messages_of_a_delta_channel_are_mirrored(store: hansard.Store) -> None:
-    """What is written to a delta channel of messages is mirrored, once each, also where it is snapshotted."""
+    """Messages written to a delta channel are mirrored once each, also at a snapshot."""
     builder = StateGraph(DeltaTalk)
     builder.add_node(
         "answer", lambda state: {"messages": [AIMessage(f"a{len(state['messages'])}")]}
@@ -719,8 +719,8 @@ def test_messages_of_a_delta_channel_are_mirrored(store: hansard.Store) -> None:
 # -- threads that go and come -------------------------------------------------------------------
 
 
-def test_a_deleted_thread_begins_anew(store: hansard.Store, tmp_path: Path) -> None:
-    """N-19, N-28: another process deletes a thread; ours sees it at once, and what is put then is whole."""
+def test_a_deleted_thread_begins_again(store: hansard.Store, tmp_path: Path) -> None:
+    """N-19, N-28: a thread that another process deleted is empty, and begins again complete."""
     with hansard.open(tmp_path / "data", durability="os") as elsewhere:
         ours, theirs = HansardSaver(store), HansardSaver(elsewhere)
         graph = talking(ours)
@@ -734,7 +734,7 @@ def test_a_deleted_thread_begins_anew(store: hansard.Store, tmp_path: Path) -> N
         found = [message.content for message in held(graph, "t")["messages"]]
         assert found == ["after", "you said after", "again", "you said again"]
         assert said(store.session("t")) == found
-        # Nobody looks meanwhile, and the new thread has more events than the old one had.
+        # Without a read in between, and with more events than the deleted thread had.
         theirs.delete_thread("t")
         for number in range(4):
             talking(theirs).invoke({"messages": [HumanMessage(f"{number}")]}, at("t"))
@@ -743,13 +743,13 @@ def test_a_deleted_thread_begins_anew(store: hansard.Store, tmp_path: Path) -> N
 
 
 def test_a_thread_that_was_copied_can_be_deleted(store: hansard.Store) -> None:
-    """N-50: a copy is a fork, which keeps all it has when its source is deleted; the id is free again."""
+    """N-50: a copy keeps everything when its source is deleted; the source's id can be used again."""
     saver = HansardSaver(store)
     graph = talking(saver)
     graph.invoke({"messages": [HumanMessage("kept")]}, at("t"))
     seq = store.session("t").seq
     saver.copy_thread("t", "copy")
-    assert store.session("copy").seq <= seq + 2  # nothing was copied
+    assert store.session("copy").seq <= seq + 2  # no event was copied
     saver.delete_thread("t")
     assert saver.get_tuple(at("t")) is None
     assert said(store.session("t")) == []
@@ -762,8 +762,8 @@ def test_a_thread_that_was_copied_can_be_deleted(store: hansard.Store) -> None:
     saver.delete_thread("never was")
 
 
-def test_secrets_can_be_taken_out_of_a_thread(store: hansard.Store) -> None:
-    """N-65, N-66: a scrub reaches into checkpoints and writes, also those that were read before."""
+def test_secrets_can_be_scrubbed_from_a_thread(store: hansard.Store) -> None:
+    """N-65, N-66: a scrub also changes checkpoints and writes that were read before."""
     saver = HansardSaver(store)
     graph = talking(saver)
     graph.invoke({"messages": [HumanMessage("my code is swordfish")]}, at("t"))
@@ -776,8 +776,8 @@ def test_secrets_can_be_taken_out_of_a_thread(store: hansard.Store) -> None:
         assert len(found.checkpoint["channel_values"]["messages"]) == 2
 
 
-def test_what_was_dropped_is_missed_and_not_made_up(store: hansard.Store) -> None:
-    """N-31: a checkpoint that is built on dropped history raises; it does not come back poorer."""
+def test_dropped_history_raises(store: hansard.Store) -> None:
+    """N-31: a checkpoint that is built on dropped history raises an error."""
     saver = HansardSaver(store)
     graph = talking(saver)
     for _ in range(3):
@@ -790,7 +790,7 @@ def test_what_was_dropped_is_missed_and_not_made_up(store: hansard.Store) -> Non
 
 
 def test_a_session_of_another_framework_can_become_a_thread(store: hansard.Store) -> None:
-    """A thread whose id is that of a session goes on behind what was said there, and leaves it as it is."""
+    """A thread with the id of a session continues after its messages, and does not change them."""
     session = store.session("t")
     session.add_message({"role": "user", "content": "earlier"})
     graph = talking(HansardSaver(store))
@@ -801,7 +801,7 @@ def test_a_session_of_another_framework_can_become_a_thread(store: hansard.Store
 
 
 async def test_a_saver_is_a_context(store: hansard.Store) -> None:
-    """As LangGraph's own savers: `with` and `async with`; after it, calls are refused, and threads end."""
+    """After `with` or `async with`, calls are refused, and the threads have ended."""
     with HansardSaver(store) as saver:
         graph = talking(saver)
         graph.invoke({"messages": [HumanMessage("hello")]}, at("t"))

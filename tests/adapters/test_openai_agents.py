@@ -204,11 +204,11 @@ def test_the_real_loop_stores_what_it_stores_in_sqlite(store: hansard.Store) -> 
     """N-55, N-58: two runs give the model the same input as with `SQLiteSession`, none of it twice."""
 
     async def talk(session: Any) -> tuple[str, str]:
-        spoken, model = agent(
+        bot, model = agent(
             CALLS, [assistant_message("Take no umbrella.")], [assistant_message("Neither.")]
         )
-        await Runner.run(spoken, "Ulm and Bonn?", session=session, run_config=QUIET)
-        await Runner.run(spoken, "And now?", session=session, run_config=QUIET)
+        await Runner.run(bot, "Ulm and Bonn?", session=session, run_config=QUIET)
+        await Runner.run(bot, "And now?", session=session, run_config=QUIET)
         model.assert_complete()
         return written([call.input for call in model.calls]), written(await session.get_items())
 
@@ -253,8 +253,8 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
         ours = HansardSession("s", store)
         kinds = [item.get("type", item.get("role")) for item in run(ours.get_items())]
         assert kinds == ["user", "function_call", "function_call_output"]
-        spoken, model = agent([assistant_message("Dry.")])
-        run(Runner.run(spoken, "Well?", session=ours, run_config=QUIET))
+        bot, model = agent([assistant_message("Dry.")])
+        run(Runner.run(bot, "Well?", session=ours, run_config=QUIET))
         assert model.last_call is not None
         assert len(model.last_call.input) == 4
         assert not store.session("s").pairing()
@@ -298,9 +298,9 @@ def test_one_object_serves_all_users(store: hansard.Store) -> None:
 
     async def turns(user: str) -> None:
         for number in range(3):
-            spoken, model = agent([assistant_message(f"Hello {user}.")])
+            bot, model = agent([assistant_message(f"Hello {user}.")])
             said = f"I am {user}, {number}."
-            await Runner.run(spoken, said, session=ours, context=user, run_config=QUIET)
+            await Runner.run(bot, said, session=ours, context=user, run_config=QUIET)
             assert model.last_call is not None
             others = {"xena", "yuri"} - {user}
             assert not any(other in written(model.last_call.input) for other in others)
@@ -322,14 +322,14 @@ def test_one_object_serves_all_users(store: hansard.Store) -> None:
 def test_inside_encryption_no_plain_text_is_anywhere(tmp_path: Path) -> None:
     """N-70: in `EncryptedSession`, no file of the store and no index holds a word; search finds none."""
     secret = "xylophone-47"  # noqa: S105 - what must not be found
-    spoken, _ = agent(
+    bot, _ = agent(
         [function_call("weather", {"city": secret}, call_id="c1")],
         [assistant_message(f"Never {secret}!")],
     )
     with hansard.open(tmp_path / "data") as store:
         inner = HansardSession("s", store)
         outer = EncryptedSession("s", inner, encryption_key="k" * 32)  # type: ignore[arg-type]
-        run(Runner.run(spoken, f"Say {secret}.", session=outer, run_config=QUIET))
+        run(Runner.run(bot, f"Say {secret}.", session=outer, run_config=QUIET))
         items = run(outer.get_items())
         assert written(items).count(secret) >= 4
         assert run(outer.get_items(1)) == items[-1:]
@@ -386,7 +386,7 @@ def test_inside_compaction_it_does_as_sqlite_does(store: hansard.Store) -> None:
     async def talk(inner: Any) -> list[str]:
         client = FakeClient()
         outer = compacting(inner, client)
-        spoken, model = agent(
+        bot, model = agent(
             CALLS,
             [assistant_message("Dry.")],
             [assistant_message("Still.")],
@@ -395,11 +395,11 @@ def test_inside_compaction_it_does_as_sqlite_does(store: hansard.Store) -> None:
         seen = []
         await inner.add_items([{"role": "user", "content": "said before"}])
         for text in ("Ulm and Bonn?", "And now?"):
-            await Runner.run(spoken, text, session=outer, run_config=QUIET)
+            await Runner.run(bot, text, session=outer, run_config=QUIET)
             seen.append(written(await outer.get_items()))
         await outer.run_compaction({"force": True})
         seen.append(written(await outer.get_items()))
-        await Runner.run(spoken, "Sure?", session=outer, run_config=QUIET)
+        await Runner.run(bot, "Sure?", session=outer, run_config=QUIET)
         return [*seen, written([call.input for call in model.calls]), written(client.asked)]
 
     theirs = SQLiteSession("s")
@@ -420,9 +420,9 @@ def test_compaction_overwrites_nothing_that_others_said_meanwhile(store: hansard
     async def meanwhile() -> None:
         await other.add_items([{"role": "user", "content": "meanwhile"}])
 
-    spoken, _ = agent([assistant_message("Dry.")])
+    bot, _ = agent([assistant_message("Dry.")])
     outer = compacting(HansardSession("s", store), FakeClient(meanwhile))
-    run(Runner.run(spoken, "Ulm?", session=outer, run_config=QUIET))
+    run(Runner.run(bot, "Ulm?", session=outer, run_config=QUIET))
     contents = [message["content"] for message in map(origin.plain, store.session("s").messages())]
     assert contents == ["Ulm?", "Dry.", "meanwhile"]
 
@@ -456,8 +456,8 @@ def test_compaction_goes_through_what_a_subclass_changes(store: hansard.Store) -
     inner = Marking("s", store)
     run(inner.add_items(ITEMS[:4]))
     run(compacting(inner, FakeClient()).run_compaction({"force": True}))
-    spoken, _ = agent([assistant_message("Dry.")])
-    run(Runner.run(spoken, "Ulm?", session=compacting(inner, FakeClient()), run_config=QUIET))
+    bot, _ = agent([assistant_message("Dry.")])
+    run(Runner.run(bot, "Ulm?", session=compacting(inner, FakeClient()), run_config=QUIET))
     items = run(inner.get_items())
     assert items
     assert all(item.get("seen") for item in items)

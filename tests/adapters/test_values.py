@@ -346,13 +346,13 @@ def test_a_turn_that_cannot_be_stored_fails(keys: Any, way: str, store: hansard.
     asked: Any = {"asked": "why?"} if keys else [HumanMessage("why?")]
 
     def say(answer: AIMessage) -> None:
-        spoken = chain(store, lambda _: answer, **keys)
+        runnable = chain(store, lambda _: answer, **keys)
         if way == "invoke":
-            spoken.invoke(asked, AT)
+            runnable.invoke(asked, AT)
         elif way == "stream":
-            list(spoken.stream(asked, AT))
+            list(runnable.stream(asked, AT))
         else:
-            asyncio.run(spoken.ainvoke(asked, AT))
+            asyncio.run(runnable.ainvoke(asked, AT))
 
     say(right)
     with pytest.raises(hansard.InvalidEvent, match="object"):

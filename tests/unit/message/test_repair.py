@@ -67,12 +67,12 @@ def damaged_talks(draw: st.DrawFn, framework: Any) -> Talk:
 def check(talk: Talk) -> Talk:
     """Return a talk's repaired view, having checked all that must hold for any."""
     before = copy.deepcopy(talk)
-    mended = repair(talk)
+    repaired = repair(talk)
     assert talk == before, "what was given is changed"
-    assert tool_calls.problems(mended) == []
-    assert repair(mended) == mended
-    assert not any("partial" in message for message in mended)
-    return mended
+    assert tool_calls.problems(repaired) == []
+    assert repair(repaired) == repaired
+    assert not any("partial" in message for message in repaired)
+    return repaired
 
 
 @every_framework
@@ -81,8 +81,8 @@ def test_a_whole_conversation_is_passed_on(framework: Any, data: st.DataObject) 
     """N-55: where nothing is missing, the view has the same messages, and they are the same objects."""
     talk = data.draw(whole_talks(framework))
     assert framework.broken(talk) == []
-    mended = check(talk)
-    assert all(new is old for new, old in zip(mended, talk, strict=True))
+    repaired = check(talk)
+    assert all(new is old for new, old in zip(repaired, talk, strict=True))
 
 
 @every_framework
@@ -102,12 +102,12 @@ def test_any_cut_is_repaired(framework: Any, data: st.DataObject) -> None:
 def test_any_damage_is_repaired(framework: Any, data: st.DataObject) -> None:
     """N-55: whatever is lost, doubled, moved or unfinished, no half is alone in the view."""
     talk = data.draw(damaged_talks(framework))
-    mended = check(talk)
+    repaired = check(talk)
     # Items may be answered anywhere after their call, and a provider's own tools in a later message.
     if framework is Chat:
-        assert Chat.broken(mended) == []
+        assert Chat.broken(repaired) == []
     elif framework is not Responses:
-        assert framework.broken(mended, server=False) == []
+        assert framework.broken(repaired, server=False) == []
 
 
 @every_framework
@@ -117,8 +117,8 @@ def test_what_has_both_halves_is_never_lost(framework: Any, data: st.DataObject)
     talk = data.draw(damaged_talks(framework))
     answered = [result for call, result in tool_calls.pairs(talk) if call and result]
     alone = [call for call, result in tool_calls.pairs(talk) if call and not result]
-    mended = repair(talk)
-    after = [result for _, result in tool_calls.pairs(mended)]
+    repaired = repair(talk)
+    after = [result for _, result in tool_calls.pairs(repaired)]
     assert sorted(half.call_id for half in after if half) == sorted(
         half.call_id for half in answered + alone
     )
@@ -138,9 +138,9 @@ def found(call_id: str, text: str = "4") -> Message:
 def test_chat_results_follow_their_call() -> None:
     """N-55: a result that came late is moved behind its call, and a missing one stands there too."""
     late = found("a")
-    mended = repair([CALL, ASK, late, found("a", "again"), found("z")])
-    assert mended == [CALL, found("a"), found("b", NO_RESULT), ASK]
-    assert mended[1] is late
+    repaired = repair([CALL, ASK, late, found("a", "again"), found("z")])
+    assert repaired == [CALL, found("a"), found("b", NO_RESULT), ASK]
+    assert repaired[1] is late
 
 
 def test_an_id_used_again_has_a_result_for_each_call() -> None:
@@ -168,7 +168,7 @@ TEXT: Message = {"type": "text", "text": "hi"}
 
 
 @pytest.mark.parametrize(
-    ("after", "mended"),
+    ("after", "repaired"),
     [
         ([], [[block("a", None), block("b", None)]]),
         ([ASK], [[block("a", None), block("b", None), TEXT]]),
@@ -193,9 +193,9 @@ TEXT: Message = {"type": "text", "text": "hi"}
         ),
     ],
 )
-def test_anthropic_results_begin_the_next_message(after: Talk, mended: list[Any]) -> None:
+def test_anthropic_results_begin_the_next_message(after: Talk, repaired: list[Any]) -> None:
     """N-55: all results are in the very next message, the user's, before anything else in it."""
-    assert [message["content"] for message in repair([USE, *after])[1:]] == mended
+    assert [message["content"] for message in repair([USE, *after])[1:]] == repaired
 
 
 @pytest.mark.parametrize(
@@ -283,13 +283,13 @@ def test_hosted_calls_need_no_output() -> None:
 def test_a_servers_tool_is_answered_where_it_was_called(name: str, answer: Message) -> None:
     """N-55: the stand-in for what a provider's own tool found follows the call in the same message."""
     use = {"type": "server_tool_use", "id": "s", "name": name, "input": {}}
-    mended = repair([ASK, {"role": "assistant", "content": [use, TEXT]}])
+    repaired = repair([ASK, {"role": "assistant", "content": [use, TEXT]}])
     made = {
         "type": answer["type"].removesuffix("_error"),
         "tool_use_id": "s",
         "content": {"error_code": "unavailable", **answer},
     }
-    assert mended == [ASK, {"role": "assistant", "content": [use, made, TEXT]}]
+    assert repaired == [ASK, {"role": "assistant", "content": [use, made, TEXT]}]
 
 
 def test_a_servers_tool_may_answer_in_a_later_message() -> None:
@@ -308,8 +308,8 @@ def test_a_servers_tool_may_answer_in_a_later_message() -> None:
             "content": [{"type": "code_execution_tool_result", "tool_use_id": "s"}],
         },
     ]
-    mended = repair(talk)
-    assert all(new is old for new, old in zip(mended, talk, strict=True))
+    repaired = repair(talk)
+    assert all(new is old for new, old in zip(repaired, talk, strict=True))
 
 
 def test_an_mcp_call_and_its_result_are_a_pair() -> None:
@@ -345,9 +345,9 @@ def test_the_mark_of_an_unfinished_message_is_taken_off() -> None:
     """A view's own mark is no member that a provider knows; one that means something else stays."""
     other: Message = {"role": "user", "content": [{"partial": True}], "partial": "yes"}
     marked: Message = {"role": "assistant", "content": "he", "partial": True}
-    mended = repair([marked, other])
-    assert mended == [{"role": "assistant", "content": "he"}, other]
-    assert mended[1] is other
+    repaired = repair([marked, other])
+    assert repaired == [{"role": "assistant", "content": "he"}, other]
+    assert repaired[1] is other
     assert marked["partial"] is True
 
 
