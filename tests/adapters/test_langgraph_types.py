@@ -1,4 +1,4 @@
-"""What stored values of LangGraph may create: types on a list, and nothing else that they name."""
+"""Stored values of LangGraph can create only allowed types."""
 
 import asyncio
 import base64
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[hansard.Store]:
 
 
 def ext(code: int, *told: Any) -> tuple[str, bytes]:
-    """Return a value of LangGraph's that names something to call."""
+    """Return a value of LangGraph that names something to call."""
     return "msgpack", ormsgpack.packb(ormsgpack.Ext(code, ormsgpack.packb(told)))
 
 
@@ -82,7 +82,7 @@ HOSTILE = {
 
 
 def append_hostile(store: hansard.Store, where: str, given: tuple[str, bytes]) -> None:
-    """Put a value into a thread as another writer of its files would."""
+    """Add a value to a thread, as another writer of its files could."""
     HansardSaver(store).put(AT, empty_checkpoint(), {"source": "input", "step": 0}, {})
     session = store.session("t")
     (event,) = (event for event in session.events() if event.kind == "x.langgraph.checkpoint")
@@ -107,7 +107,7 @@ def append_hostile(store: hansard.Store, where: str, given: tuple[str, bytes]) -
     elif where == "item":
         told |= {"versions": {"x": "1"}, "values": {"x": {"list": [packed]}}}
     elif where == "bytes":
-        # As what cannot be told in JSON is stored.
+        # The form of values that JSON cannot represent.
         told |= {
             "versions": {"x": "1"},
             "values": {"x": {"type": kind, "base64": base64.b64encode(data).decode()}},
@@ -118,8 +118,8 @@ def append_hostile(store: hansard.Store, where: str, given: tuple[str, bytes]) -
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_nothing_that_a_stored_value_names_is_called(store: hansard.Store, case: str) -> None:
-    """Every notation that makes LangGraph import and call a name is an error that has the name in it."""
+def test_no_stored_value_calls_a_name(store: hansard.Store, case: str) -> None:
+    """Every notation that makes LangGraph call a name raises an error with that name."""
     given, named = HOSTILE[case]
     append_hostile(store, "value", given)
     with pytest.raises(hansard.HansardError, match="not allowed") as caught:
@@ -129,7 +129,7 @@ def test_nothing_that_a_stored_value_names_is_called(store: hansard.Store, case:
 
 @pytest.mark.parametrize("where", ["value", "item", "bytes", "write", "checkpoint", "metadata"])
 def test_each_place_of_a_thread_is_guarded(store: hansard.Store, where: str) -> None:
-    """Values, lists, writes, the checkpoint and its metadata; with every call that reads them."""
+    """Every call checks values, lists, writes, the checkpoint and its metadata."""
     append_hostile(store, where, SYSTEM)
     saver = HansardSaver(store)
     with pytest.raises(hansard.HansardError, match=r"os\.system"):
@@ -156,14 +156,14 @@ def test_each_place_of_a_thread_is_guarded(store: hansard.Store, where: str) -> 
     ids=["LangGraph's default", "everything", "encrypted"],
 )
 def test_a_given_serializer_is_guarded_as_well(store: hansard.Store, serde: Any) -> None:
-    """One that would call anything does not; one that encrypts also reads what nobody encrypted."""
+    """A serializer that allows everything is limited, also inside one that encrypts."""
     append_hostile(store, "value", SYSTEM)
     with pytest.raises(hansard.HansardError, match=r"os\.system"):
         HansardSaver(store, serde=serde).get_tuple(AT)
 
 
 def test_a_serializer_that_runs_what_it_reads_is_refused(store: hansard.Store) -> None:
-    """Pickles, and JSON without a list: both say so when the saver is made. A stored pickle is not read."""
+    """The saver refuses serializers that read pickles or any JSON type; a stored pickle is not read."""
     with pytest.raises(ValueError, match="pickle_fallback"):
         HansardSaver(store, serde=JsonPlusSerializer(pickle_fallback=True))
     with pytest.raises(ValueError, match="allowed_json_modules"):
@@ -177,20 +177,20 @@ def test_a_serializer_that_runs_what_it_reads_is_refused(store: hansard.Store) -
 
 @dataclasses.dataclass
 class Order:
-    """A type of the application's own."""
+    """An application's type."""
 
     number: int
 
 
 class State(TypedDict):
-    """The state of a graph that has one."""
+    """A state with an application's type."""
 
     order: Order
     since: dt.datetime
 
 
 def ordering(saver: HansardSaver) -> Any:
-    """Return a graph whose state has a type of its own."""
+    """Return a graph whose state has an application's type."""
     builder = StateGraph(State)
     builder.add_node("count", lambda state: {"order": Order(state["order"].number + 1)})
     builder.add_edge(START, "count")
@@ -199,7 +199,7 @@ def ordering(saver: HansardSaver) -> Any:
 
 
 def test_an_application_adds_its_own_types(store: hansard.Store) -> None:
-    """What is not allowed is refused before it is stored, and `invoke` raises it; what is, comes back."""
+    """A type that is not allowed is refused before it is stored; an allowed one comes back."""
     began = {"order": Order(1), "since": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}
     with pytest.raises(hansard.HansardError, match="Order") as caught:
         ordering(HansardSaver(store)).invoke(began, AT, durability="sync")
@@ -211,7 +211,7 @@ def test_an_application_adds_its_own_types(store: hansard.Store) -> None:
         ordering(saver).invoke(began, AT)
         again = ordering(HansardSaver(store, allow=allowed))
         assert again.get_state(AT).values == {**began, "order": Order(2)}
-    # As LangGraph adds them itself in its strict mode, from the types of a graph's state.
+    # LangGraph's strict mode adds the types of a graph's state in this way.
     saver = HansardSaver(store).with_allowlist({(__name__, "Order")})
     assert ordering(saver).get_state(AT).values == {**began, "order": Order(2)}
     listed = JsonPlusSerializer(allowed_msgpack_modules=[Order])
@@ -221,7 +221,7 @@ def test_an_application_adds_its_own_types(store: hansard.Store) -> None:
 
 
 def test_messages_in_the_older_notation_are_read(store: hansard.Store) -> None:
-    """Checkpoints of older versions, which an import brings, are JSON with LangChain's messages in it."""
+    """Imported checkpoints of older versions, which are JSON with LangChain's messages, are read."""
     given = constructor(
         1, "langchain", "schema", "messages", "HumanMessage", kwargs={"content": "hi"}
     )
@@ -232,7 +232,7 @@ def test_messages_in_the_older_notation_are_read(store: hansard.Store) -> None:
 
 
 def test_a_hook_of_the_application_decides_itself(store: hansard.Store) -> None:
-    """A serializer with its own hook is the application's own code: what it makes of a value stands."""
+    """A serializer with a hook is the application's code: the hook decides what it creates."""
     append_hostile(store, "value", ext(0, "somewhere", "Something", "its argument"))
     serde = JsonPlusSerializer(__unpack_ext_hook__=_msgpack_ext_hook_to_json)
     found = HansardSaver(store, serde=serde).get_tuple(AT)

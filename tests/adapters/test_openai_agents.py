@@ -1,6 +1,6 @@
-"""`HansardSession` is what the OpenAI Agents SDK takes for a session, and loses nothing.
+"""`HansardSession` is a session for the OpenAI Agents SDK, and loses nothing.
 
-The SDK's own `SQLiteSession` says what is right; the SDK's own scripted model drives its real loop.
+The SDK's `SQLiteSession` is the reference; the SDK's scripted model drives its real loop.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ QUIET = RunConfig(tracing_disabled=True)
 
 LONG = "It will rain in Ulm on Thursday, and not a little."
 
-# One of each shape that the SDK stores.
+#: One of each shape that the SDK stores.
 ITEMS: list[Item] = [
     {"role": "user", "content": "Will it rain?"},
     {"role": "user", "content": [{"type": "input_text", "text": LONG}], "type": "message"},
@@ -61,7 +61,7 @@ ITEMS: list[Item] = [
 
 
 def run(coroutine: Any) -> Any:
-    """Run a coroutine on a loop of its own."""
+    """Run a coroutine on a new event loop."""
     return asyncio.run(coroutine)
 
 
@@ -74,7 +74,7 @@ def written(value: object) -> str:
 
 
 def test_it_is_a_session_of_the_sdk(store: hansard.Store) -> None:
-    """It has all that the protocol asks for, takes the run's context everywhere, and says who it is."""
+    """It implements the protocol, and accepts the run's context everywhere."""
     session = HansardSession("s", store, session_settings={"limit": 3})
     assert isinstance(session, Session)
     assert _session_accepts_wrapper(session)
@@ -86,7 +86,7 @@ def test_it_is_a_session_of_the_sdk(store: hansard.Store) -> None:
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: str(item.get("type", item.get("role"))))
 def test_every_item_comes_back_equal(item: Item, store: hansard.Store) -> None:
-    """N-64: an item of any shape comes back equal, and what was said in it is stored once."""
+    """N-64: an item of any shape comes back equal, and its text is stored once."""
     session = HansardSession("s", store)
     before = written(item)
     run(session.add_items([item]))
@@ -99,8 +99,8 @@ def test_every_item_comes_back_equal(item: Item, store: hansard.Store) -> None:
     assert run(session.get_items()) == []
 
 
-def test_what_was_said_can_be_found(store: hansard.Store) -> None:
-    """The search finds what a user, the model and tools said, and what tools were called with."""
+def test_items_can_be_found(store: hansard.Store) -> None:
+    """The search finds texts of users, models and tools, and arguments of tools."""
     run(HansardSession("s", store).add_items(ITEMS))
     assert {hit.seq for hit in store.search("rain")} == {1, 2, 3, 5, 7, 12}
     assert [hit.seq for hit in store.search("weather Ulm")] == [6]
@@ -109,7 +109,7 @@ def test_what_was_said_can_be_found(store: hansard.Store) -> None:
 
 
 def random_item(rng: random.Random) -> Item:
-    """Return some item, with a number that tells it from others."""
+    """Return a random item with a number."""
     item = json.loads(json.dumps(rng.choice(ITEMS)))
     item["number"] = rng.randrange(10**6)
     return item
@@ -140,7 +140,7 @@ def test_it_answers_as_sqlite_does(
                     await ours.clear_session()
                 case 8:  # another process takes over
                     ours = HansardSession("s", store, session_settings=settings)
-                case 9 if own.seq:  # what is no part of the conversation
+                case 9 if own.seq:  # not part of the conversation
                     own.set_title(str(rng.random()))
                     if rng.random() < 0.5:
                         own.compact()
@@ -158,8 +158,8 @@ def test_it_answers_as_sqlite_does(
     assert store.verify().ok
 
 
-def test_nothing_that_was_popped_or_cleared_is_erased(store: hansard.Store) -> None:
-    """N-45, N-49: what was taken back is in the history, and a revert brings it back."""
+def test_pop_and_clear_erase_nothing(store: hansard.Store) -> None:
+    """N-45, N-49: removed items stay in the history, and a revert restores them."""
     ours = HansardSession("s", store)
     run(ours.add_items(ITEMS[:3]))
     run(ours.pop_item())
@@ -171,8 +171,8 @@ def test_nothing_that_was_popped_or_cleared_is_erased(store: hansard.Store) -> N
     assert run(ours.get_items()) == ITEMS[:3]
 
 
-def test_what_is_no_item_is_refused_whole(store: hansard.Store) -> None:
-    """N-89: if one of several items cannot be stored, none is, and the error says why."""
+def test_an_invalid_item_refuses_the_batch(store: hansard.Store) -> None:
+    """N-89: if one of several items cannot be stored, none is."""
     ours = HansardSession("s", store)
     wrong: Item
     for wrong in ("text", {"o": object()}):
@@ -187,12 +187,12 @@ def test_what_is_no_item_is_refused_whole(store: hansard.Store) -> None:
 
 @function_tool
 def weather(city: str) -> str:
-    """Say what the weather is like."""
+    """Return the weather."""
     return f"{city}: 18 °C, dry"
 
 
 def agent(*steps: Any) -> tuple[Agent[Any], ScriptedModel]:
-    """Return an agent whose model says these things, one after the other."""
+    """Return an agent whose model gives these answers."""
     model = ScriptedModel(steps)
     return Agent(name="A", model=model, tools=[weather]), model
 
@@ -201,7 +201,7 @@ CALLS = [function_call("weather", {"city": city}, call_id=city) for city in ("Ul
 
 
 def test_the_real_loop_stores_what_it_stores_in_sqlite(store: hansard.Store) -> None:
-    """N-55, N-58: two runs give the model the same input as with `SQLiteSession`, none of it twice."""
+    """N-55, N-58: two runs give the model the same input as with `SQLiteSession`."""
 
     async def talk(session: Any) -> tuple[str, str]:
         bot, model = agent(
@@ -246,7 +246,7 @@ asyncio.run(Runner.run(
 
 @pytest.mark.slow
 def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
-    """N-59, N-60: killed while the model thinks, a run has stored its turn; another process goes on."""
+    """N-59, N-60: a run killed during a model call has stored its turn; another process resumes it."""
     with children(CHILD, [str(tmp_path / "data")]) as started:
         expect(started, "asked")
     with hansard.open(tmp_path / "data") as store:
@@ -261,7 +261,7 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
         assert store.verify().ok
 
 
-# -- several at once ----------------------------------------------------------------------------
+# -- concurrency --------------------------------------------------------------------------------
 
 
 def test_tasks_and_loops_pop_nothing_twice(store: hansard.Store, tmp_path: Path) -> None:
@@ -293,8 +293,8 @@ def test_tasks_and_loops_pop_nothing_twice(store: hansard.Store, tmp_path: Path)
 
 
 def test_one_object_serves_all_users(store: hansard.Store) -> None:
-    """N-68: the id is taken from each run's context; no user reads another's, and nobody is guessed."""
-    ours = HansardSession("nobody", store, identify=lambda wrapper: f"users/{wrapper.context}")
+    """N-68: each run's context gives the id; no user reads another's session."""
+    ours = HansardSession("unused", store, identify=lambda wrapper: f"users/{wrapper.context}")
 
     async def turns(user: str) -> None:
         for number in range(3):
@@ -316,11 +316,11 @@ def test_one_object_serves_all_users(store: hansard.Store) -> None:
     assert len(run(ours.get_items(wrapper=RunContextWrapper("xena")))) == 6
 
 
-# -- inside of the SDK's wrappers ----------------------------------------------------------------
+# -- the SDK's wrappers --------------------------------------------------------------------------
 
 
-def test_inside_encryption_no_plain_text_is_anywhere(tmp_path: Path) -> None:
-    """N-70: in `EncryptedSession`, no file of the store and no index holds a word; search finds none."""
+def test_encryption_leaves_no_plain_text(tmp_path: Path) -> None:
+    """N-70: in `EncryptedSession`, no file of the store has plain text, and search finds none."""
     secret = "xylophone-47"  # noqa: S105 - what must not be found
     bot, _ = agent(
         [function_call("weather", {"city": secret}, call_id="c1")],
@@ -352,25 +352,25 @@ def test_inside_encryption_no_plain_text_is_anywhere(tmp_path: Path) -> None:
 
 
 class FakeClient:
-    """Answers `responses.compact` with one item, and lets others do something meanwhile."""
+    """Answers `responses.compact` with one item, and runs a function first."""
 
-    def __init__(self, meanwhile: Any = None) -> None:
+    def __init__(self, first: Any = None) -> None:
         self.asked: list[Any] = []
         self.responses = self
-        self._meanwhile = meanwhile
+        self._first = first
 
     async def compact(self, **options: Any) -> Any:
-        """Stand in for the API."""
+        """Answer as the API does."""
         self.asked.append(options)
-        if self._meanwhile is not None:
-            await self._meanwhile()
+        if self._first is not None:
+            await self._first()
         return SimpleNamespace(
             output=[{"type": "compaction", "encrypted_content": "short"}], usage=None
         )
 
 
 def compacting(inner: Any, client: FakeClient) -> OpenAIResponsesCompactionSession:
-    """Return the SDK's wrapper, which compacts whenever it is asked."""
+    """Return the SDK's wrapper, which always compacts."""
     return OpenAIResponsesCompactionSession(
         "s",
         inner,
@@ -380,8 +380,8 @@ def compacting(inner: Any, client: FakeClient) -> OpenAIResponsesCompactionSessi
     )
 
 
-def test_inside_compaction_it_does_as_sqlite_does(store: hansard.Store) -> None:
-    """N-45, N-47: automatic and manual compaction replace what the model sees; the history has all."""
+def test_compaction_has_the_effect_that_it_has_with_sqlite(store: hansard.Store) -> None:
+    """N-45, N-47: compaction has the effect that it has with SQLite; the history keeps everything."""
 
     async def talk(inner: Any) -> list[str]:
         client = FakeClient()
@@ -413,21 +413,21 @@ def test_inside_compaction_it_does_as_sqlite_does(store: hansard.Store) -> None:
     assert {"said before", "Ulm and Bonn?", "And now?", "Sure?", "Dry.", "Still."} <= set(history)
 
 
-def test_compaction_overwrites_nothing_that_others_said_meanwhile(store: hansard.Store) -> None:
-    """N-18: what another process adds while the API compacts is neither lost nor hidden."""
+def test_compaction_keeps_concurrent_items(store: hansard.Store) -> None:
+    """N-18: an item added while the API compacts is neither lost nor hidden."""
     other = HansardSession("s", store)
 
-    async def meanwhile() -> None:
-        await other.add_items([{"role": "user", "content": "meanwhile"}])
+    async def add() -> None:
+        await other.add_items([{"role": "user", "content": "concurrent"}])
 
     bot, _ = agent([assistant_message("Dry.")])
-    outer = compacting(HansardSession("s", store), FakeClient(meanwhile))
+    outer = compacting(HansardSession("s", store), FakeClient(add))
     run(Runner.run(bot, "Ulm?", session=outer, run_config=QUIET))
     contents = [message["content"] for message in map(origin.plain, store.session("s").messages())]
-    assert contents == ["Ulm?", "Dry.", "meanwhile"]
+    assert contents == ["Ulm?", "Dry.", "concurrent"]
 
 
-def test_a_whole_replacement_is_one_append(store: hansard.Store) -> None:
+def test_a_replacement_is_one_append(store: hansard.Store) -> None:
     """N-39: a manual compaction is one append, so that no kill leaves an empty conversation."""
     inner = HansardSession("s", store)
     run(inner.add_items(ITEMS[:4]))
@@ -442,11 +442,11 @@ def test_a_whole_replacement_is_one_append(store: hansard.Store) -> None:
     assert run(inner.get_items()) == ITEMS[:4]
 
 
-def test_compaction_goes_through_what_a_subclass_changes(store: hansard.Store) -> None:
-    """N-45: a subclass that changes items as they are added has no item in its store that it did not see."""
+def test_compaction_respects_a_subclass(store: hansard.Store) -> None:
+    """N-45: compaction adds items through a subclass that changes them."""
 
     class Marking(HansardSession):
-        """A session that marks what it stores."""
+        """A session that marks its items."""
 
         async def add_items(self, items: Any, *, wrapper: Any = None) -> None:
             """Mark items."""
@@ -463,8 +463,8 @@ def test_compaction_goes_through_what_a_subclass_changes(store: hansard.Store) -
     assert all(item.get("seen") for item in items)
 
 
-def test_a_summary_that_was_kept_is_redacted_everywhere(tmp_path: Path) -> None:
-    """N-45: after a pop, to redact the summary that is shown takes out all copies of it."""
+def test_redacting_a_kept_summary_removes_all_copies(tmp_path: Path) -> None:
+    """N-45: after a pop, redacting the shown summary removes all copies of it."""
     with hansard.open(tmp_path / "data", durability="os") as store:
         ours, session = HansardSession("s", store), store.session("s")
         run(ours.add_items([{"role": "user", "content": str(n)} for n in range(6)]))
@@ -480,10 +480,8 @@ def test_a_summary_that_was_kept_is_redacted_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("summarized", [False, True], ids=["", "after a summary"])
-def test_what_expired_is_in_no_view_after_compaction(
-    store: hansard.Store, *, summarized: bool
-) -> None:
-    """Items at the beginning that a wrapper calls expired go with the suffix, up to the first that stays."""
+def test_compaction_prunes_expired_items(store: hansard.Store, *, summarized: bool) -> None:
+    """Expired items at the beginning are removed with the suffix, up to the first that stays."""
     ours = HansardSession("s", store)
     session = store.session("s")
     run(ours.add_items([{"role": "user", "content": str(n)} for n in range(8)]))
@@ -523,7 +521,7 @@ def test_a_closed_session_refuses_everything(store: hansard.Store) -> None:
             run(closed)
 
 
-# -- together with others ------------------------------------------------------------------------
+# -- other frameworks ----------------------------------------------------------------------------
 
 FOREIGN: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "text", "text": "Ulm?"}]},
@@ -557,8 +555,8 @@ AS_ITEMS = [
 ]
 
 
-def test_what_another_framework_wrote_is_read_and_popped(store: hansard.Store) -> None:
-    """A session of another framework is a conversation here: limits and pops count items."""
+def test_messages_of_another_framework_are_read_and_popped(store: hansard.Store) -> None:
+    """Messages of another framework are items: limits and pops count these."""
     store.session("s").add_messages(FOREIGN)
     ours = HansardSession("s", store)
     assert run(ours.get_items()) == AS_ITEMS
@@ -574,8 +572,8 @@ def test_what_another_framework_wrote_is_read_and_popped(store: hansard.Store) -
 @pytest.mark.parametrize(
     "what", ["summary", "early summary", "stream", "partial", "fork", "redaction"]
 )
-def test_a_pop_takes_one_item_whatever_else_happened(what: str, store: hansard.Store) -> None:
-    """N-47, N-49: summaries, streams, forks and redactions stay as they are when the newest item goes."""
+def test_a_pop_removes_one_item(what: str, store: hansard.Store) -> None:
+    """N-47, N-49: a pop removes one item after summaries, streams, forks and redactions."""
     session = store.session("s")
     ours = HansardSession("s", store)
     run(ours.add_items([{"role": "user", "content": str(n)} for n in range(6)]))
@@ -608,9 +606,9 @@ def test_a_pop_takes_one_item_whatever_else_happened(what: str, store: hansard.S
     assert run(ours.pop_item()) is None
 
 
-@pytest.mark.parametrize("what", ["summary", "stream", "open stream", "streams at once"])
+@pytest.mark.parametrize("what", ["summary", "stream", "open stream", "concurrent streams"])
 def test_a_pop_costs_one_small_append(what: str, store: hansard.Store) -> None:
-    """N-79: also after a summary or a stream, a pop says again next to nothing of what stays."""
+    """N-79: also after a summary or a stream, a pop appends next to nothing again."""
     session = store.session("s")
     ours = HansardSession("s", store)
     run(ours.add_items([{"role": "user", "content": f"{n}: {'word ' * 50}"} for n in range(400)]))
@@ -625,7 +623,7 @@ def test_a_pop_costs_one_small_append(what: str, store: hansard.Store) -> None:
         session.add_message({"role": "user", "content": "between"})
         other.write("par")
         one.write("tial")
-        if what == "streams at once":
+        if what == "concurrent streams":
             one.finish()
             other.finish()
     items = run(ours.get_items())

@@ -1,4 +1,4 @@
-"""A store may be given to an adapter as itself, as its async twin, or as a path."""
+"""An adapter accepts a store, an async store, or a path."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ HELLO = {"role": "user", "content": "hello"}
 
 
 def test_a_path_is_opened_once(tmp_path: Path) -> None:
-    """One path, however it is written, is one store in a process, for threads and loops alike."""
+    """One path, in any spelling, is one store in a process, for all threads and loops."""
     path = tmp_path / "data"
     store = opening.opened(path)
     found: list[hansard.Store] = []
@@ -35,8 +35,8 @@ def test_a_path_is_opened_once(tmp_path: Path) -> None:
     assert hansard.aio.under(first) is store
 
 
-async def test_an_open_store_is_taken_as_it_is(tmp_path: Path) -> None:
-    """A store that is handed in stays the caller's, and both of its sides see the same."""
+async def test_an_open_store_is_used_directly(tmp_path: Path) -> None:
+    """A given store is used directly, sync and async."""
     with hansard.open(tmp_path / "data", durability="os") as store:
         awaited = await opening.aopened(store)
         assert await opening.aopened(awaited) is awaited is await opening.aopened(store)
@@ -48,14 +48,16 @@ async def test_an_open_store_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_memory_is_a_new_store_each_time() -> None:
-    """`memory:` means what it means to `hansard.open`: a store of one's own."""
+    """`memory:` is a new store each time, as for `hansard.open`."""
     one, other = opening.opened("memory:"), opening.opened("memory:")
     one.session("s").add_message(HELLO)
     assert not other.exists("s")
 
 
-def test_a_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-90: a relative path means the folder in which the adapter was made."""
+def test_a_relative_path_is_settled_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-90: a relative path is relative to the directory in which the adapter was created."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     place = opening.settled("data")
@@ -66,8 +68,8 @@ def test_a_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not os.listdir(tmp_path / "elsewhere")
 
 
-def test_what_is_no_store_is_refused() -> None:
-    """What is neither a store nor a path is refused where it is given, and the error says what would do."""
+def test_other_values_are_refused() -> None:
+    """A value that is neither a store nor a path is refused, with an error that says what is accepted."""
     with pytest.raises(
         TypeError, match=r"a hansard\.Store, a hansard\.aio\.Store or a path, not int"
     ):
@@ -75,7 +77,7 @@ def test_what_is_no_store_is_refused() -> None:
 
 
 def test_a_process_that_ends_leaves_nothing_open(tmp_path: Path) -> None:
-    """A store that was opened by its path is closed at the end: no descriptor is left to complain of."""
+    """A store that was opened by its path is closed when the process ends."""
     code = (
         "import asyncio, sys\n"
         "from hansard.adapters import opening\n"

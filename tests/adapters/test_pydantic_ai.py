@@ -1,7 +1,6 @@
-"""`SessionPersistence` and `HansardStepStore` keep what Pydantic AI's agents say and do, and lose nothing.
+"""`SessionPersistence` and `HansardStepStore` keep the messages and steps of Pydantic AI's agents.
 
-What a run itself has as its messages says what is right for the one, the harness' store in memory for the
-other; scripted models drive the real loop.
+The references are a run's own messages and the harness' store in memory. Scripted models drive the real loop.
 """
 
 import asyncio
@@ -60,7 +59,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def prompt_of(messages: list[ModelMessage]) -> str:
-    """Return what a user has said last."""
+    """Return the last prompt."""
     said = [
         part.content
         for message in messages
@@ -71,7 +70,7 @@ def prompt_of(messages: list[ModelMessage]) -> str:
 
 
 def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-    """Call a tool twice when asked to look, and else say how many messages were given."""
+    """Call a tool twice for a prompt with "look"; else answer with the number of messages."""
     last = messages[-1]
     if any(isinstance(part, ToolReturnPart) for part in last.parts) or "look" not in prompt_of(
         messages
@@ -87,7 +86,7 @@ def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
 async def streamed(
     messages: list[ModelMessage], info: AgentInfo
 ) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
-    """Give the same bit by bit, texts only."""
+    """Stream the same answer, text only."""
     for word in str(answer(messages, info).parts[-1].content).split():  # type: ignore[union-attr]
         yield f"{word} "
 
@@ -108,7 +107,7 @@ def agent_of(*capabilities: Any, **options: Any) -> Agent[Any, Any]:
 
 
 def texts(session: hansard.Session, **options: Any) -> list[str]:
-    """Return what was said in a session, as others read it."""
+    """Return the texts of a session, as other frameworks read them."""
     return [origin.plain(message)["content"] for message in session.messages(**options)]
 
 
@@ -150,7 +149,7 @@ MESSAGES: list[ModelMessage] = [
 
 @pytest.mark.filterwarnings("ignore::pydantic_ai._warnings.PydanticAIDeprecationWarning")
 def test_messages_come_back_equal(store: hansard.Store, rng: random.Random) -> None:
-    """N-64: any message, through the log, is written as it was; no long text is stored twice."""
+    """N-64: every message comes back equal, and no long text is stored twice."""
     messages = [
         *MESSAGES,
         ModelRequest([RetryPromptPart("again", tool_name="t", tool_call_id="a")]),
@@ -174,8 +173,8 @@ def test_messages_come_back_equal(store: hansard.Store, rng: random.Random) -> N
         assert LONG not in json.dumps(message["origin"]["item"]["parts"])
 
 
-def test_what_others_read(store: hansard.Store) -> None:
-    """A run is read as a chat by other frameworks, its calls have their results, and it can be found."""
+def test_other_frameworks_read_a_run(store: hansard.Store) -> None:
+    """Other frameworks read a run as a chat, with calls and results; search finds it."""
     agent = agent_of(SessionPersistence(store), system_prompt="You are a guide.")
     run(agent.run("look at it", conversation_id="s"))
     session = store.session("s")
@@ -194,8 +193,8 @@ def test_what_others_read(store: hansard.Store) -> None:
     assert not store.search("guide")
 
 
-def test_a_session_of_another_framework_goes_on(store: hansard.Store) -> None:
-    """What others wrote, calls and results too, is the history of a run; what it says comes behind."""
+def test_a_run_continues_another_framework(store: hansard.Store) -> None:
+    """A run continues a session of another framework, with its calls and results."""
     session = store.session("s")
     items: list[Any] = [
         {"role": "user", "content": "hello"},
@@ -220,8 +219,8 @@ def test_a_session_of_another_framework_goes_on(store: hansard.Store) -> None:
 # -- runs ---------------------------------------------------------------------------------------
 
 
-def test_a_conversation_goes_on_in_the_next_run(store: hansard.Store) -> None:
-    """N-60: what is stored is what the run has, messages, models and times; the next one begins with it."""
+def test_the_next_run_continues_a_conversation(store: hansard.Store) -> None:
+    """N-60: the stored messages are those of the run, and the next run begins with them."""
     persistence = SessionPersistence(store)
     agent = agent_of(persistence)
     first = run(agent.run("look", conversation_id="s"))
@@ -235,7 +234,7 @@ def test_a_conversation_goes_on_in_the_next_run(store: hansard.Store) -> None:
 
 
 def test_a_streamed_run_is_stored(store: hansard.Store) -> None:
-    """A run that is streamed, and one that is left in the middle of iterating, are stored as they are."""
+    """A streamed run, and one that stops during iteration, are stored."""
     persistence = SessionPersistence(store)
     agent = agent_of(persistence)
 
@@ -258,7 +257,7 @@ def test_a_streamed_run_is_stored(store: hansard.Store) -> None:
 
 
 def test_one_capability_serves_all_users(store: hansard.Store) -> None:
-    """N-68: whose conversation it is, each run says: runs at the same time see only their own."""
+    """N-68: concurrent runs of several users see only their own conversations."""
     persistence = SessionPersistence(store, prefix="chat/")
     agent = agent_of(persistence)
     by_user = agent_of(
@@ -282,8 +281,8 @@ def test_one_capability_serves_all_users(store: hansard.Store) -> None:
     assert store.count(prefix="chat/") == 4
 
 
-def test_a_given_history_is_not_doubled(store: hansard.Store) -> None:
-    """N-58: a caller's own history is taken as it is; of it, what is stored is not stored again."""
+def test_a_given_history_is_stored_once(store: hansard.Store) -> None:
+    """N-58: of a given history, only new messages are stored."""
     persistence = SessionPersistence(store)
     agent = agent_of(persistence)
     first = run(agent.run("one", conversation_id="s"))
@@ -299,7 +298,7 @@ def test_a_given_history_is_not_doubled(store: hansard.Store) -> None:
     assert run(persistence.save("s", third.all_messages())) == 0
 
 
-def test_what_a_failed_run_has_said_is_stored(store: hansard.Store) -> None:
+def test_a_failed_run_is_stored(store: hansard.Store) -> None:
     """N-59: if a model, a tool or a limit ends a run, its prompt, calls and finished results are stored."""
     persistence = SessionPersistence(store)
 
@@ -339,7 +338,7 @@ def test_what_a_failed_run_has_said_is_stored(store: hansard.Store) -> None:
         )
     restored = run(persistence.load("limit"))
     assert [one.state for one in restored] == ["complete", "interrupted"]
-    # Each of them goes on.
+    # Each of them can be continued.
     for id in ("model", "later", "tool", "limit"):
         before = run(persistence.load(id))
         result = run(agent_of(persistence).run("go on", conversation_id=id))
@@ -348,7 +347,7 @@ def test_what_a_failed_run_has_said_is_stored(store: hansard.Store) -> None:
 
 
 def test_a_cancelled_run_is_stored(store: hansard.Store) -> None:
-    """N-59: what was said before a run was cancelled, in a tool or a request, is there once, and goes on."""
+    """N-59: the messages of a cancelled run are stored once, and the next run continues."""
     persistence = SessionPersistence(store)
     reached = asyncio.Event()
 
@@ -378,7 +377,7 @@ def test_a_cancelled_run_is_stored(store: hansard.Store) -> None:
 
 
 def test_deferred_calls_are_answered_later(store: hansard.Store) -> None:
-    """A run that waits for somebody to approve a call is resumed with the answer, from the store alone."""
+    """A run that waits for an approval is resumed from the store."""
     persistence = SessionPersistence(store)
     agent = agent_of(persistence, tools=[], output_type=[str, DeferredToolRequests])
     agent.tool_plain(name="look", requires_approval=True)(look)
@@ -401,7 +400,7 @@ def test_deferred_calls_are_answered_later(store: hansard.Store) -> None:
 
 
 def test_saving_by_hand_and_metadata(store: hansard.Store) -> None:
-    """`auto_save` and `auto_restore` can be off, `save` stores what is new, metadata are the session's."""
+    """`auto_save` and `auto_restore` can be off; `save` stores new messages; metadata are set."""
     by_hand = SessionPersistence(store, auto_save=False)
     result = run(agent_of(by_hand).run("hello", conversation_id="s"))
     assert not store.exists("s")
@@ -429,7 +428,7 @@ def test_saving_by_hand_and_metadata(store: hansard.Store) -> None:
 
 
 def test_from_a_spec(tmp_path: Path) -> None:
-    """An agent that is described in a file names the store and its options there."""
+    """The spec of an agent names the store and its options."""
     options = {"store": str(tmp_path / "data"), "prefix": "chat/", "metadata": {"team": "a"}}
     agent = Agent.from_spec(
         {"model": "test", "capabilities": [{"SessionPersistence": options}]},
@@ -443,7 +442,7 @@ def test_from_a_spec(tmp_path: Path) -> None:
     assert isinstance(short, SessionPersistence)
 
 
-# -- what others do to the history --------------------------------------------------------------
+# -- changes of the history ---------------------------------------------------------------------
 
 
 def processed(store: hansard.Store, processor: Callable[..., Any]) -> Agent[Any, Any]:
@@ -451,8 +450,8 @@ def processed(store: hansard.Store, processor: Callable[..., Any]) -> Agent[Any,
     return agent_of(SessionPersistence(store), ProcessHistory(processor))
 
 
-def test_what_a_processor_leaves_out_stays_stored(store: hansard.Store) -> None:
-    """A window over the history is what the model sees; the next run has all again, and none is doubled."""
+def test_messages_that_a_processor_omits_stay_stored(store: hansard.Store) -> None:
+    """A processor limits what the model sees; the next run has all messages again, once."""
     seen = []
 
     def last_two(messages: list[ModelMessage]) -> list[ModelMessage]:
@@ -481,10 +480,8 @@ def test_what_a_processor_leaves_out_stays_stored(store: hansard.Store) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 3])
-def test_a_message_that_stands_for_the_first_ones_is_a_summary(
-    store: hansard.Store, kept: int
-) -> None:
-    """What a compaction puts first is stored as a summary: the model view has it, the history view all."""
+def test_a_replacement_of_the_first_messages_is_a_summary(store: hansard.Store, kept: int) -> None:
+    """A message that replaces the first ones is stored as a summary; the history view has all."""
 
     def compact(messages: list[ModelMessage]) -> list[ModelMessage]:
         if len(messages) < 5:
@@ -511,8 +508,8 @@ def test_a_message_that_stands_for_the_first_ones_is_a_summary(
     )
 
 
-def test_a_changed_history_is_what_is_stored(store: hansard.Store) -> None:
-    """A processor that rewrites messages changes the model view, once; the history view has what was said."""
+def test_a_changed_history_is_stored(store: hansard.Store) -> None:
+    """A processor that rewrites messages changes the model view once; the history view keeps them."""
 
     def masked(messages: list[Any]) -> list[Any]:
         return [
@@ -533,14 +530,14 @@ def test_a_changed_history_is_what_is_stored(store: hansard.Store) -> None:
     assert kinds.count("session.reverted") == 1
     run(agent.run("more", conversation_id="s"))
     assert [event.kind for event in session.events()][len(kinds) :] == ["message.added"] * 2
-    # What was not there before is masked before it is stored.
+    # A new message is masked before it is stored.
     run(agent.run("still 4711", conversation_id="s"))
     assert texts(session).count("my pin is ****") == 2
     assert "still 4711" not in texts(session, view="history")
 
 
 def test_the_compaction_of_the_harness(store: hansard.Store) -> None:
-    """The harness' own summaries, which leave the first prompt in place, are what a next run begins with."""
+    """A run begins with the harness' summaries, which keep the first prompt."""
     persistence = SessionPersistence(store)
     model = FunctionModel(lambda *_: ModelResponse(parts=[TextPart("in short")]))
     agent = agent_of(
@@ -548,7 +545,7 @@ def test_the_compaction_of_the_harness(store: hansard.Store) -> None:
     )
     for number in range(6):
         result = run(agent.run(str(number), conversation_id="s"))
-        # The framework makes one message of two requests in a row, when a run begins.
+        # The framework joins two consecutive requests when a run begins.
         stored = [part for message in run(persistence.load("s")) for part in message.parts]
         assert stored == [part for message in result.all_messages() for part in message.parts]
     assert "in short" in texts(store.session("s"))
@@ -566,8 +563,8 @@ def test_a_copied_history_is_the_same(store: hansard.Store) -> None:
     assert len(store.session("s").messages()) == 12
 
 
-class Meanwhile(AbstractCapability[Any]):
-    """Lets another process speak before the first request of a run, and changes the history before one."""
+class Concurrent(AbstractCapability[Any]):
+    """Adds a message as another process before the first request, and changes the history before one."""
 
     def __init__(
         self, session: hansard.Session, request: int, change: Callable[[list[Any]], None]
@@ -576,7 +573,7 @@ class Meanwhile(AbstractCapability[Any]):
         self._count = 0
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
-        """Say something as another process, and change the history."""
+        """Add a message as another process, and change the history."""
         self._count += 1
         if self._count == 1:
             native = dumped([ModelRequest([UserPromptPart("from elsewhere")], run_id="other")])[0]
@@ -587,7 +584,7 @@ class Meanwhile(AbstractCapability[Any]):
 
 
 def shorten(upto: int) -> Callable[[list[Any]], None]:
-    """Return what lets a message stand for the first ones."""
+    """Return a function that replaces the first messages."""
 
     def change(messages: list[Any]) -> None:
         messages[:upto] = [ModelRequest([UserPromptPart("in short")])]
@@ -596,7 +593,7 @@ def shorten(upto: int) -> Callable[[list[Any]], None]:
 
 
 def reword(messages: list[Any]) -> None:
-    """Change what was said in the middle."""
+    """Change a message in the middle."""
     messages[2] = ModelRequest([UserPromptPart("1, in other words")])
 
 
@@ -609,14 +606,14 @@ def reword(messages: list[Any]) -> None:
     ],
     ids=["summary", "reworded", "summary-of-both"],
 )
-def test_a_change_does_not_hide_what_another_said(
+def test_a_change_does_not_hide_a_concurrent_message(
     store: hansard.Store, request_number: int, change: Callable[[list[Any]], None], kind: str
 ) -> None:
-    """N-18: what another process says while the history is changed stays in the model view."""
+    """N-18: a concurrent message of another process stays in the model view."""
     session = store.session("s")
     for number in range(2):
         run(agent_of(SessionPersistence(store)).run(f"{number}", conversation_id="s"))
-    other = Meanwhile(session, request_number, change)
+    other = Concurrent(session, request_number, change)
     result = run(agent_of(SessionPersistence(store), other).run("look", conversation_id="s"))
     said = texts(session)
     assert said.count("from elsewhere") == 1
@@ -668,10 +665,10 @@ print("done", flush=True)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["tool", "request"])
-def test_an_agent_that_was_killed_goes_on(store: hansard.Store, tmp_path: Path, where: str) -> None:
-    """N-39, N-59: killed in a tool, or while a model has its results, all before is there, and goes on.
+def test_a_killed_agent_is_resumed(store: hansard.Store, tmp_path: Path, where: str) -> None:
+    """N-39, N-59: all messages before a kill, in a tool or a request, are stored, and the next run continues.
 
-    With a prompt, the call gets a result that says so; without one, it is made, or its results sent again.
+    With a prompt, the call gets a result that says so; without one, it runs, or its results are sent again.
     """
     with children(CHILD, [str(tmp_path / "data"), where, "hello"]) as (child,):
         assert child.communicate(timeout=PATIENCE)[0] == ""
@@ -705,7 +702,7 @@ def test_an_agent_that_was_killed_goes_on(store: hansard.Store, tmp_path: Path, 
     found = run(persistence.load(other))
     assert len(found) == 4
     assert [one.parts for one in found] == [one.parts for one in result.all_messages()]
-    # Once more: nothing was stored twice, and the first run's messages are as they were.
+    # Nothing was stored twice, and the first run's messages are unchanged.
     assert dumped(found)[:2] == dumped(run(persistence.load("s")))[:2]
 
 
@@ -714,14 +711,14 @@ def test_an_agent_that_was_killed_goes_on(store: hansard.Store, tmp_path: Path, 
 
 def some_messages(rng: random.Random, pool: list[ModelMessage]) -> list[ModelMessage]:
     """Return a history: some of those that were used before, and some new ones."""
-    # As any store gives them back: the framework reads a picture as a kind of its own.
+    # As read back: the framework reads an image as a separate kind.
     read = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(MESSAGES))
     pool.append(replace(rng.choice(read), run_id=f"m{len(pool)}"))
     return rng.choices(pool, k=rng.randrange(6))
 
 
 async def one_step(rng: random.Random, stores: list[Any], pool: list[ModelMessage]) -> list[Any]:
-    """Do the same random thing to all stores; return their answers."""
+    """Do the same random operation on all stores; return their answers."""
     run_id, other = rng.choices(["r1", "r2", "r/3 ü"], k=2)
     time = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(
         seconds=rng.randrange(5), microseconds=rng.randrange(3)
@@ -777,7 +774,7 @@ async def one_step(rng: random.Random, stores: list[Any], pool: list[ModelMessag
 async def test_a_step_store_answers_as_the_harness_does(
     store: hansard.Store, rng: random.Random, keep: int | None
 ) -> None:
-    """The same random script gives the same answers as the harness' own store, in two handles, and anew."""
+    """A random script gives the same answers as the harness' store, with two handles and a new one."""
     own = HansardStepStore(store, max_snapshots_per_run=keep)
     second = HansardStepStore(store, max_snapshots_per_run=keep)
     theirs = InMemoryStepStore(max_snapshots_per_run=keep)
@@ -796,7 +793,7 @@ async def test_a_step_store_answers_as_the_harness_does(
 
 
 def test_a_step_store_stores_a_message_once(store: hansard.Store) -> None:
-    """N-73: a snapshot adds what is new in it; its messages are in the shape that everybody reads."""
+    """N-73: a snapshot adds only new messages, which every framework can read."""
     steps = HansardStepStore(store)
     assert isinstance(steps, StepStore)
     agent = agent_of(StepPersistence(store=steps, capture_frontier=True))
@@ -828,7 +825,7 @@ def test_a_run_that_begins_again_is_new(store: hansard.Store) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, -1, 1.5, "2"])
-def test_a_step_store_refuses_what_it_cannot_keep(keep: Any) -> None:
-    """A bound below one, or none that is a whole number, is refused, as the harness does."""
+def test_a_step_store_refuses_an_invalid_limit(keep: Any) -> None:
+    """A limit below one, or one that is not an integer, is refused."""
     with pytest.raises(ValueError, match="max_snapshots_per_run"):
         HansardStepStore("memory:", max_snapshots_per_run=keep)

@@ -1,6 +1,6 @@
-"""`HansardRepository` and `HansardStorage` are what Strands takes for its own, and lose nothing.
+"""`HansardRepository` and `HansardStorage` keep Strands' sessions and snapshots, and lose nothing.
 
-Strands' file sessions and its storage in memory say what is right; a scripted model drives its real loop.
+Strands' file sessions and its storage in memory are the references; a scripted model drives its real loop.
 """
 
 import asyncio
@@ -29,21 +29,21 @@ from tests.adapters.processes import PATIENCE, children
 
 
 class Scripted(Model):
-    """A model that calls a tool when it is asked to look, and else says how many messages it was given."""
+    """A model that calls a tool for "look", and else answers with the number of messages."""
 
     def update_config(self, **model_config: Any) -> None:
-        """Take no options."""
+        """Ignore options."""
 
     def get_config(self) -> dict[str, Any]:
-        """Have none."""
+        """Return no options."""
         return {}
 
     def structured_output(self, *_: Any, **__: Any) -> Any:
-        """Give none."""
+        """Not supported."""
         raise NotImplementedError
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        """Yield one message, bit by bit."""
+        """Yield one message in parts."""
         last = messages[-1]["content"][0]
         yield {"messageStart": {"role": "assistant"}}
         if last.get("text") == "look":
@@ -77,7 +77,7 @@ def agent_of(manager: Any, **options: Any) -> Agent:
 
 
 def texts(messages: Any) -> list[str]:
-    """Return what messages say, as everybody reads it."""
+    """Return the texts of messages, as other frameworks read them."""
     return [origin.plain(message)["content"] for message in messages]
 
 
@@ -85,7 +85,7 @@ def texts(messages: Any) -> list[str]:
 
 
 def content(rng: random.Random) -> Any:
-    """Return a message, with bytes, calls, and what JSON has no word for."""
+    """Return a random message, also with values that JSON lacks."""
     block = rng.choice(
         [
             {"text": f"text {rng.random()}"},
@@ -128,11 +128,11 @@ class Script:
         self.count = 0
 
     def both(self, call: str, *arguments: Any, **named: Any) -> Any:
-        """Do the same to both, and return what they say, which must be the same."""
+        """Call a method of both, and return their answer, which must be the same."""
         answers: list[Any] = []
         for one in (self.theirs, self.rng.choice(self.ours)):
             try:
-                # What a repository changes of what it is given is its own.
+                # A copy: a repository may change its arguments.
                 given = [self.own(argument) for argument in arguments]
                 answers.append(told(getattr(one, call)(*given, **named)))
             except (SessionException, ValueError) as error:
@@ -141,13 +141,13 @@ class Script:
         return answers[0]
 
     def own(self, argument: Any) -> Any:
-        """Return an argument that nobody else has."""
+        """Return a copy of an argument."""
         if isinstance(argument, SessionMessage | SessionAgent):
             return type(argument).from_dict(argument.to_dict())
         return argument
 
     def step(self) -> None:
-        """Do something at random, and look."""
+        """Do a random operation, and compare."""
         session, agent = self.rng.choice(["s", "t"]), self.rng.choice(["a", "b"])
         number = self.rng.randrange(self.count + 2)
         match self.rng.randrange(10):
@@ -179,7 +179,7 @@ class Script:
         return SessionAgent(name, state, {"removed": 1}, {"i": 1}, f"{self.rng.random()}", "now")
 
     def look(self, session: str, agent: str, number: int) -> None:
-        """Ask both the same."""
+        """Compare the answers of both."""
         self.both("read_session", session)
         self.both("read_agent", session, agent)
         self.both("read_message", session, agent, number)
@@ -189,7 +189,7 @@ class Script:
 
 
 def told(answer: Any) -> Any:
-    """Return an answer so that two can be compared."""
+    """Return an answer in a form that can be compared."""
     if isinstance(answer, list):
         return [told(one) for one in answer]
     return answer.to_dict() if hasattr(answer, "to_dict") else answer
@@ -216,8 +216,8 @@ def test_it_answers_as_strands_own_files(rng: random.Random, tmp_path: Path) -> 
                 script.both("read_agent", session, agent)
 
 
-def test_an_agent_goes_on_where_it_was(store: hansard.Store) -> None:
-    """N-58, N-60: a new agent has what the last one said, once, and was created when it was."""
+def test_an_agent_is_restored(store: hansard.Store) -> None:
+    """N-58, N-60: a new agent has the messages and the time of creation of the last one."""
     repository = HansardRepository(store)
     first = agent_of(RepositorySessionManager("support/42", repository), state={"user": "u7"})
     first("hello")
@@ -235,14 +235,14 @@ def test_an_agent_goes_on_where_it_was(store: hansard.Store) -> None:
     assert texts(session.messages()) == [
         *["hello", "seen 1", "look", "", "a view of x", "seen 5", "and now?", "seen 7"]
     ]
-    # Calls and results are known as such, in whatever shape a framework has them.
+    # Calls and results are recognized.
     assert session.pairing() == []
     assert [hit.session for hit in store.search("view")] == ["support/42"]
     assert [len(one.get("tool_calls", ())) for one in map(origin.plain, session.messages())][3] == 1
 
 
-def test_a_redacted_message_is_gone(store: hansard.Store, tmp_path: Path) -> None:
-    """N-66: what a guardrail redacts is in no view and, after a compaction, in no file."""
+def test_a_redacted_message_is_removed(store: hansard.Store, tmp_path: Path) -> None:
+    """N-66: a message that a guardrail redacts is in no view and, after a compaction, in no file."""
     repository = HansardRepository(store)
     manager = RepositorySessionManager("s", repository)
     agent = agent_of(manager)
@@ -265,8 +265,8 @@ def test_a_redacted_message_is_gone(store: hansard.Store, tmp_path: Path) -> Non
     assert [message.message_id for message in repository.list_messages("s", "a")] == [0, 1, 2, 3, 4]
 
 
-def test_what_another_framework_wrote_is_readable(store: hansard.Store) -> None:
-    """A session that Strands has not begun is listed as Strands would have it: texts, calls and results."""
+def test_messages_of_another_framework_are_listed(store: hansard.Store) -> None:
+    """Messages of another framework are listed in Strands' form: texts, calls and results."""
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"x"}'}}
     store.session("s").add_messages(
         [
@@ -293,7 +293,7 @@ def test_what_another_framework_wrote_is_readable(store: hansard.Store) -> None:
 
 
 def test_sessions_do_not_mix(store: hansard.Store) -> None:
-    """N-68: one repository serves two users at the same time; neither sees the other, nor other prefixes."""
+    """N-68: two users of one repository do not see each other, nor other prefixes."""
     repository = HansardRepository(store, prefix="tenant-a/")
     agents = [agent_of(RepositorySessionManager(user, repository)) for user in ("u1", "u2")]
     for number, agent in enumerate(agents):
@@ -329,8 +329,8 @@ print("done", flush=True)
 
 
 @pytest.mark.slow
-def test_an_agent_that_was_killed_goes_on(tmp_path: Path) -> None:
-    """N-39, N-59: killed inside a tool, what was said before is there; the next process goes on from it."""
+def test_a_killed_agent_is_resumed(tmp_path: Path) -> None:
+    """N-39, N-59: all messages before a kill inside a tool are stored; the next process continues."""
     path = str(tmp_path / "data")
     with children(CHILD, [path]) as (child,):
         assert child.communicate(timeout=PATIENCE)[0] == ""
@@ -341,7 +341,7 @@ def test_an_agent_that_was_killed_goes_on(tmp_path: Path) -> None:
         assert texts(session.messages()) == ["hello", "seen 1", "look", ""]
         assert [problem.call_id for problem in session.pairing()] == ["c3"]
         agent = agent_of(RepositorySessionManager("s", HansardRepository(store)))
-        # Strands gives the call that was killed a result that says so, and goes on.
+        # Strands adds a result for the killed call, and continues.
         agent("go on")
         assert texts(session.messages())[-2:] == ["go on", f"seen {len(agent.messages) - 1}"]
         assert [origin.plain(one)["role"] for one in session.messages()][:4] == (
@@ -406,15 +406,15 @@ def test_snapshots_are_kept_in_the_storage(store: hansard.Store) -> None:
     assert {info.id for info in store.sessions(prefix="strands/").items} == {
         f"strands/{key}" for key in keys
     }
-    # Each write is an event: what an earlier one held can be read.
+    # Each write is an event: earlier values can be read.
     latest = store.session(f"strands/{keys[0]}")
     assert sum(event.kind == "x.strands.value" for event in latest.events()) >= 2
     asyncio.run(SnapshotSessionManager("s", storage=storage).delete_session())
     assert asyncio.run(storage.list()) == []
 
 
-def test_a_storage_says_what_went_wrong(tmp_path: Path) -> None:
-    """N-29: a write that fails is a `StorageError` with its reason, and never a silent success."""
+def test_a_failed_write_raises(tmp_path: Path) -> None:
+    """N-29: a failed write raises a `StorageError` with the reason."""
     hansard.open(tmp_path / "data").close()
     with hansard.open(tmp_path / "data", read_only=True) as store:
         storage = HansardStorage(store)
@@ -439,14 +439,14 @@ class Indexing:
         self.indexed.append((key, data))
 
     async def search(self, storage: Any, query: str, **_: Any) -> list[StorageSearchResult]:
-        """Return what was indexed last, and is there."""
+        """Return the last indexed key, if it exists."""
         keys = await storage.list("")
         return [StorageSearchResult(key, 1.0) for key, _ in self.indexed[-1:] if key in keys]
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["Strands", "hansard"])
 async def test_a_namespace_sees_its_own_keys(store: hansard.Store, *, own: bool) -> None:
-    """As Strands' own storage: keys are relative, a search sees nothing else, a scope is not scoped again."""
+    """A namespace has relative keys, and searches only these, as in Strands' own storage."""
     outer: Any = HansardStorage(store) if own else InMemoryStorage()
     inner = outer.namespace("/users//ann/")
     await outer.write("users/bob/note", b"a note about users")
@@ -464,8 +464,8 @@ async def test_a_namespace_sees_its_own_keys(store: hansard.Store, *, own: bool)
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["Strands", "hansard"])
-async def test_a_search_strategy_is_told_and_asked(store: hansard.Store, *, own: bool) -> None:
-    """As Strands' own storage: the strategy indexes each write, answers each search, and may fail."""
+async def test_a_search_strategy_is_used(store: hansard.Store, *, own: bool) -> None:
+    """The strategy indexes each write, answers each search, and may fail, as in Strands' own storage."""
     strategy: Any = Indexing()
     made: Any = (
         HansardStorage(store, search_strategy=strategy)

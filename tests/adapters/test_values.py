@@ -1,7 +1,7 @@
-"""Every adapter keeps what its framework's own store keeps, or refuses it before anything is stored.
+"""Every adapter keeps the values that its framework's store keeps, or refuses them before storing anything.
 
-One table of values goes through each adapter, in the middle of other values, and through the framework's own
-store. What comes back must equal what was given, or what the framework's store gives back.
+One table of values goes through each adapter, among other values, and through the framework's own store. The
+result must equal the given value, or the result of the framework's store.
 """
 
 import asyncio
@@ -45,14 +45,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDe
 
 
 def nested(levels: int) -> Any:
-    """Return a list and a dict in turn, so many levels deep."""
+    """Return nested lists and dicts with this many levels."""
     value: Any = "the deepest"
     for level in range(levels):
         value = [value] if level % 2 else {"level": value}
     return value
 
 
-#: Values that JSON has no word for, or that hansard's own events refuse.
+#: Values that JSON lacks, or that events refuse.
 HARD: dict[str, Any] = {
     "int keys": {1: "one", 2: {3: "four"}},
     "int keys that look like texts": {1: "number", "1": "text"},
@@ -62,9 +62,9 @@ HARD: dict[str, Any] = {
     "bytes": {"b": b"\xff\x00", "text": b"YWJj"},
     "half a character": {"text": "half \ud83d", "\udc00": ["\ud800"]},
     "200 levels": nested(200),
-    "all at once": {1: [math.nan, {2: (b"\xff", "\ud800", nested(150))}]},
+    "combined": {1: [math.nan, {2: (b"\xff", "\ud800", nested(150))}]},
 }
-#: Values that JSON has, and that one of the notations above could be taken for.
+#: JSON values that look like one of the notations.
 PLAIN: dict[str, Any] = {
     "marks": {"$map": [[1, 2]], "$bytes": "AA=="},
     "a mark that is alone": {"$float": "nan"},
@@ -154,7 +154,7 @@ def adk(service: Any, given: list[Any]) -> list[Any]:
         await service.append_event(session, event)
         other = Event(author="a", actions=actions, custom_metadata={"v": given})
         await service.append_event(session, other)
-        for number in range(40):  # so that a note of the state is taken
+        for number in range(40):  # beyond the events that are read first
             await service.append_event(session, Event(author="a", id=f"later {number}"))
         return await service.get_session(**names)
 
@@ -216,7 +216,7 @@ def claude(store: Any, given: list[Any]) -> list[Any]:
 
 
 class InMemory:
-    """What a program does that keeps Pydantic AI's messages itself: nothing."""
+    """Keeps the messages of Pydantic AI unchanged."""
 
     async def save(self, _: str, messages: list[Any]) -> int:
         """Keep messages."""
@@ -229,7 +229,7 @@ class InMemory:
 
 
 def pydantic_ai(kept: Any, given: list[Any]) -> list[Any]:
-    """Messages of Pydantic AI; kept a second time, they are known."""
+    """Messages of Pydantic AI; stored messages are not stored again."""
     messages = [
         ModelResponse([ToolCallPart("f", {"v": value}, tool_call_id=f"{number}")])
         for number, value in enumerate(given)
@@ -260,7 +260,7 @@ def pydantic_steps(store: Any, given: list[Any]) -> list[Any]:
     return [message.parts[0].content for message in asyncio.run(run()).messages]
 
 
-#: By adapter: what is done, and how to make ours and the framework's own store.
+#: By adapter: the operation, and how to create the adapter and the framework's own store.
 ADAPTERS: dict[str, tuple[Callable[[Any, list[Any]], list[Any]], Any, Any]] = {
     "openai": (openai_agents, lambda s: HansardSession("s", s), lambda _: SQLiteSession("s")),
     "langchain": (
@@ -283,10 +283,10 @@ ADAPTERS: dict[str, tuple[Callable[[Any, list[Any]], list[Any]], Any, Any]] = {
 
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_what_the_framework_keeps_comes_back_equal(
+def test_values_come_back_equal(
     adapter: str, name: str, store: hansard.Store, tmp_path: Path
 ) -> None:
-    """N-64: every value of the table, through every adapter, as from the framework's own store."""
+    """N-64: every value comes back from every adapter as from the framework's own store."""
     run, ours, theirs = ADAPTERS[adapter]
     given = ["before", TABLE[name], "after"]
     try:
@@ -300,16 +300,16 @@ def test_what_the_framework_keeps_comes_back_equal(
         assert alike(found, run(theirs(tmp_path / "theirs"), given))
 
 
-#: What a call that stores something else first has stored by the time it refuses a value.
+#: Kinds of events that a call stores before it refuses a value.
 STORED_BEFORE = {"adk": {"x.adk.created"}, "strands": {"x.strands.session"}}
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 @pytest.mark.parametrize("wrong", [object(), nested(100_000)], ids=["an object", "too deep"])
-def test_what_cannot_be_kept_is_refused_before_anything_is_stored(
+def test_invalid_values_are_refused_before_anything_is_stored(
     adapter: str, wrong: Any, store: hansard.Store
 ) -> None:
-    """N-64: with other values around it, none of them is stored, and the error says so."""
+    """N-64: a value that cannot be stored is refused with all values of the call."""
     run, ours, _ = ADAPTERS[adapter]
     with pytest.raises((TypeError, ValueError, RecursionError)):
         run(ours(store), ["before", wrong, "after"])
@@ -323,7 +323,7 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_stored(
     assert set(stored) <= STORED_BEFORE.get(adapter, set()) | shared
 
 
-# -- shown by the framework ---------------------------------------------------------------------
+# -- errors and exports -------------------------------------------------------------------------
 
 
 def chain(store: hansard.Store, answer: Any, **options: Any) -> Any:
@@ -340,7 +340,7 @@ KEYS: Any = {"input_messages_key": "asked", "history_messages_key": "history"}
 @pytest.mark.parametrize("keys", [{}, KEYS], ids=["messages", "keys"])
 @pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream"])
 def test_a_turn_that_cannot_be_stored_fails(keys: Any, way: str, store: hansard.Store) -> None:
-    """LangChain logs what its history raises after a turn, and goes on without it; here, the turn fails."""
+    """A turn that cannot be stored fails; by default LangChain only logs the error."""
     wrong = AIMessage("so", response_metadata={"raw": object()})
     right = AIMessage("so", response_metadata={1: [math.nan, math.inf]})
     asked: Any = {"asked": "why?"} if keys else [HumanMessage("why?")]
@@ -364,7 +364,7 @@ def test_a_turn_that_cannot_be_stored_fails(keys: Any, way: str, store: hansard.
 
 
 def test_other_callbacks_stay_as_they_were(store: hansard.Store) -> None:
-    """Only the callback that stores the turn may fail it: an error in another one is logged, as before."""
+    """An error in another callback is only logged, as LangChain does."""
 
     class Failing(BaseCallbackHandler):
         """A handler that fails."""
@@ -379,8 +379,8 @@ def test_other_callbacks_stay_as_they_were(store: hansard.Store) -> None:
     assert len(HansardChatMessageHistory("s", store).messages) == 2
 
 
-def test_what_json_has_not_can_be_exported(store: hansard.Store) -> None:
-    """An export in another program's format shows what that format has no word for, and does not fail."""
+def test_values_that_json_lacks_can_be_exported(store: hansard.Store) -> None:
+    """An export in another program's format shows values that the format lacks."""
     item: Any = {"role": "user", "content": "half \ud83d", "more": {1: [math.nan, b"\xff"]}}
     asyncio.run(HansardSession("s", store).add_items([item]))
     for kind in ("openai-items", "codex", "claude-code"):
@@ -392,7 +392,7 @@ def test_what_json_has_not_can_be_exported(store: hansard.Store) -> None:
 
 @pytest.mark.parametrize("name", TABLE)
 def test_the_notation_is_json_that_comes_back(name: str) -> None:
-    """Each value comes back with its types from JSON that an event can hold, even at its greatest depth."""
+    """Each value comes back with its types from JSON that an event can hold, at any depth."""
     value = TABLE[name]
     told = values.to_json(value)
     assert values.is_json(told)
@@ -406,13 +406,13 @@ def test_the_notation_is_json_that_comes_back(name: str) -> None:
     ids=["itself", "a circle", "a bomb"],
 )
 def test_a_notation_that_never_ends_is_refused(told: Any) -> None:
-    """A hostile value cannot hold itself, nor the same piece twice: it would be endless, or huge."""
+    """A hostile value cannot contain itself, or the same piece twice."""
     with pytest.raises(ValueError, match="used twice"):
         values.from_json({"$deep": told})
 
 
 def test_a_text_stays_a_text_that_can_be_found(store: hansard.Store) -> None:
-    """What stands in the notation can be searched, and scrubbed like any other text."""
+    """Strings in the notation can be searched and scrubbed."""
     history = HansardChatMessageHistory("s", store)
     history.add_messages(
         [HumanMessage("my half \ud83d password", additional_kwargs={1: "my password"})]

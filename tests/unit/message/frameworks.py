@@ -1,4 +1,4 @@
-"""Whole conversations as each framework writes them, and the rules that its provider checks."""
+"""Conversations as each framework writes them, and the rules that its provider checks."""
 
 import itertools
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class Chat:
 
     @staticmethod
     def turn(text: str, ids: list[str], _hosted: list[str]) -> Iterator[Message]:
-        """Yield what a person says, what the model says, and what the tools find."""
+        """Yield the messages of the user, the model and the tools."""
         yield {"role": "user", "content": text}
         if ids:
             calls = [{"id": i, "type": "function", "function": {"name": "f"}} for i in ids]
@@ -44,7 +44,7 @@ class Responses:
 
     @staticmethod
     def turn(text: str, ids: list[str], hosted: list[str]) -> Iterator[Message]:
-        """Yield what a person says, what the model says, and what the tools find."""
+        """Yield the messages of the user, the model and the tools."""
         yield {"role": "user", "content": text}
         for call_id in hosted:
             yield {"type": "web_search_call", "id": call_id, "status": "completed"}
@@ -65,7 +65,7 @@ class Responses:
 
     @staticmethod
     def broken(talk: Talk) -> list[str]:
-        """Calls stand in a row behind their reasoning, and their outputs directly behind them."""
+        """Calls follow their reasoning, and their outputs follow the calls."""
         faults = []
         expected: set[str] = set()
         before = "message"
@@ -93,7 +93,7 @@ class Anthropic:
 
     @staticmethod
     def turn(text: str, ids: list[str], hosted: list[str]) -> Iterator[Message]:
-        """Yield what a person says, what the model says, and what the tools find."""
+        """Yield the messages of the user, the model and the tools."""
         yield {"role": "user", "content": text}
         blocks: list[Message] = [{"type": "text", "text": text}]
         for call_id in hosted:
@@ -135,7 +135,7 @@ class Pydantic:
 
     @staticmethod
     def turn(text: str, ids: list[str], hosted: list[str]) -> Iterator[Message]:
-        """Yield what a person says, what the model says, and what the tools find."""
+        """Yield the messages of the user, the model and the tools."""
         yield {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": text}]}
         parts: list[Message] = [{"part_kind": "text", "content": text}]
         for call_id in hosted:

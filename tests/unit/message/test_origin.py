@@ -1,4 +1,4 @@
-"""A framework's own item comes back equal, is stored once, and can be read by every other framework."""
+"""A framework's item comes back equal, is stored once, and is readable for other frameworks."""
 
 import json
 from copy import deepcopy
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 LONG = "what was said, at some length"
 
-# Few texts, some of them long: so that the same one often stands in item and message.
+# Few texts, some of them long, so that item and message often share one.
 TEXTS = st.sampled_from(["", "a", "/", "~1", "c1", LONG, "x" * 40]) | st.text()
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
@@ -35,7 +35,7 @@ def written(value: object) -> str:
 def test_what_was_packed_comes_back_equal(
     native: Json, role: str, content: object, data: st.DataObject
 ) -> None:
-    """N-64: for any JSON, `unpack` returns what `pack` was given, whatever of it the message has too."""
+    """N-64: for any JSON, `unpack` returns the item that `pack` was given."""
     parts = [content, [native], *native.values()]
     said = data.draw(st.sampled_from(parts))
     calls = data.draw(st.sampled_from(parts))
@@ -53,8 +53,8 @@ def test_what_was_packed_comes_back_equal(
 
 
 @given(native=ITEMS, content=VALUES)
-def test_nothing_is_shared_with_what_was_given(native: Json, content: object) -> None:
-    """N-63: message and item can be changed without an effect on what they were made from."""
+def test_nothing_is_shared(native: Json, content: object) -> None:
+    """N-63: changes of a message or an item do not affect each other."""
     message = origin.pack("f", native, role="user", content=content)
     kept = deepcopy(message)
     found = origin.unpack(message, "f", chat=True)
@@ -67,8 +67,8 @@ def test_nothing_is_shared_with_what_was_given(native: Json, content: object) ->
     assert written(message) == written(kept)
 
 
-def test_what_was_said_stands_once() -> None:
-    """A text that item and message share is stored once, also deep inside of either."""
+def test_texts_are_stored_once() -> None:
+    """A text that item and message share is stored once, at any depth."""
     text = "It will rain in Ulm, and not a little."
     arguments = '{"city": "Ulm", "days": 3, "units": "metric"}'
     native = {"a": {"b": [1, {"said": text}]}, "arguments": arguments, "content": [{"text": text}]}
@@ -90,8 +90,8 @@ def test_what_was_said_stands_once() -> None:
     }
 
 
-def test_arguments_stand_once_as_object_or_text() -> None:
-    """Arguments that an item has as an object, and a chat as a text, are stored once, and come back equal."""
+def test_arguments_are_stored_once() -> None:
+    """Arguments that are an object in the item, and a string in the chat, are stored once."""
     given = {"path": "a.txt", "text": LONG, "n": [1, 1.0, True, -0.0, 2**60]}
     native = {"calls": [{"name": "write", "args": given}]}
     calls = [{"id": "c", "function": {"name": "write", "arguments": json.dumps(given)}}]
@@ -103,8 +103,8 @@ def test_arguments_stand_once_as_object_or_text() -> None:
 
 
 @pytest.mark.parametrize("said", [[True, 2], [1.0, 2], [1, 2, 2], [[1], 2], {"0": 1}])
-def test_what_only_looks_the_same_is_not_taken(said: object) -> None:
-    """N-64: 1, 1.0 and True are equal to Python and three values in JSON: none stands for another."""
+def test_equal_values_of_other_types_are_not_shared(said: object) -> None:
+    """N-64: 1, 1.0 and True are equal in Python, but different in JSON."""
     native = {"a": [1, 2], "zero": [0.0]}
     message = origin.pack("f", native, role="user", content=said, more=[-0.0])
     assert "from" not in message["origin"]
@@ -112,7 +112,7 @@ def test_what_only_looks_the_same_is_not_taken(said: object) -> None:
 
 
 def test_a_role_and_a_text_need_no_origin() -> None:
-    """What is a plain message already is stored as it is, and belongs to no framework."""
+    """A role and a text are stored unchanged, and belong to no framework."""
     native = {"role": "user", "content": "hello"}
     message = origin.pack("f", native, role="user", content="hello")
     assert message == native
@@ -136,15 +136,15 @@ def test_a_role_and_a_text_need_no_origin() -> None:
         {"format": "f", "item": {"a": 1}, "from": {"/a/b": "/content"}},
     ],
 )
-def test_a_member_of_somebody_else_is_no_item(member: object) -> None:
-    """A message with a member `origin` that `pack` did not make is read as what it is: a message."""
+def test_any_other_origin_is_ignored(member: object) -> None:
+    """A message with any other member `origin` is read as a message."""
     message = {"role": "user", "content": "hello", "origin": member}
     assert origin.unpack(message, "f") is None
     assert origin.plain(message) == {"role": "user", "content": "hello"}
 
 
 def test_origin_cannot_be_given() -> None:
-    """A caller who names a member `origin` hears that it is taken."""
+    """A caller cannot pass `origin`."""
     with pytest.raises(TypeError, match="origin"):
         origin.pack("f", {}, role="user", content="", origin={})
 
@@ -167,7 +167,7 @@ def call(call_id: str, name: str, arguments: str) -> Json:
             {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "dry"}]},
             [{"role": "tool", "tool_call_id": "c", "content": "dry"}],
         ),
-        # OpenAI Responses, as an application of its own may store them.
+        # OpenAI Responses, as an application may store them.
         (
             {"type": "function_call", "call_id": "c", "name": "w", "arguments": "{}", "id": "fc"},
             [{"role": "assistant", "content": "", "tool_calls": [call("c", "w", "{}")]}],
@@ -244,13 +244,13 @@ def call(call_id: str, name: str, arguments: str) -> Json:
     ],
 )  # fmt: skip
 def test_every_shape_reads_as_a_chat(message: Json, expected: list[Json]) -> None:
-    """What any framework stored reads as messages of a chat: text, calls, and answers one by one."""
+    """Messages of every framework can be read as a chat: text, calls, and results one by one."""
     assert origin.chat(message) == expected
     assert origin.plain(message) in expected
 
 
 def test_a_conversation_is_one_that_providers_accept() -> None:
-    """N-55: calls that stand one by one become one message, directly before their results."""
+    """N-55: consecutive calls become one message, directly before their results."""
     items: list[Json] = [
         {"role": "user", "content": "Ulm or Bonn?"},
         {"type": "reasoning", "summary": []},
@@ -276,7 +276,7 @@ def test_a_conversation_is_one_that_providers_accept() -> None:
 
 
 def test_a_packed_message_is_found_and_paired_as_any_other() -> None:
-    """N-55: search finds what was said and not what only its framework needs; calls keep their results."""
+    """N-55: search finds texts, but not in `origin`; calls keep their results."""
     with hansard.open("memory:") as store:
         session = store.session("s")
         item = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}

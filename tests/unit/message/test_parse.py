@@ -1,4 +1,4 @@
-"""One parser reads the messages of every framework: who speaks, what is said, called and answered."""
+"""One parser reads the messages of every framework."""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from hansard.message.parse import HIDDEN, LABELS, compact, parse
 
 Json = dict[str, Any]
 
-#: Of each shape: a message, who speaks, and its parts: kind, text, and of a tool its name and the call's id.
+#: Of each shape: a message, the speaker, and its parts: kind and text; of a tool, also its name and call id.
 SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
     "plain text": ({"role": "user", "content": "hi"}, "user", [("text", "hi")]),
     "a name": ({"role": "user", "name": "Ann", "content": "hi"}, "user (Ann)", [("text", "hi")]),
@@ -152,7 +152,7 @@ SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_is_read(name: str) -> None:
-    """N-43: the role, texts, thoughts, calls and results of each framework; what is not known, as JSON."""
+    """N-43: texts, reasoning, calls and results of each framework are parts; unknown members are JSON."""
     message, speaker, expected = SHAPES[name]
     parsed = parse(message)
     assert parsed.speaker == speaker
@@ -168,14 +168,14 @@ def test_every_shape_is_read(name: str) -> None:
 
 
 def test_other_members_are_shown_on_request() -> None:
-    """With --full and in transcripts, what a message has besides is shown after its parts."""
+    """With --full and in transcripts, the remaining members follow the parts."""
     message = {"role": "user", "content": "hi", "odd": {"n": 1}, "empty": [], "id": "m"}
     assert [part.text for part in parse(message).shown(full=False)] == ["hi"]
     assert [part.text for part in parse(message).shown(full=True)] == ["hi", '{"odd": {"n": 1}}']
 
 
 def test_json_is_indented_without_changing_a_character() -> None:
-    """Arguments that came as a string of JSON keep their numbers, escapes and repeated names."""
+    """Arguments in a string of JSON keep their numbers, escapes and repeated names."""
     given = '{"a":1.0e0,"a":"\\u00e9"}'
     (call,) = parse({"type": "function_call", "name": "f", "arguments": given}).parts
     assert call.text == given
@@ -212,7 +212,7 @@ _WORDS = {
 
 
 class _Maker:
-    """Makes messages of known members in any order and depth, in which every text stands once."""
+    """Creates random messages of known members, with every text once."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -247,8 +247,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nothing_that_was_said_is_left_out(seed: int) -> None:
-    """Whatever the shape of a message, every text in it is shown, but for ids and other labels."""
+def test_no_text_is_left_out(seed: int) -> None:
+    """Every text of a message of any shape is shown, except ids and other labels."""
     maker = _Maker(seed)
     for _ in range(200):
         message = maker.message()

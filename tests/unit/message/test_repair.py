@@ -1,4 +1,4 @@
-"""A repaired view has every call with one result, at the place where its provider looks for it."""
+"""A repaired view has one result for every call, where its provider expects it."""
 
 import copy
 import itertools
@@ -17,11 +17,11 @@ FRAMEWORKS: list[Any] = [Chat, Responses, Anthropic, Pydantic]
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
 
 
-# -- conversations that are whole, and what may befall them -------------------------------------
+# -- complete conversations, and damaged ones ---------------------------------------------------
 
 
 @st.composite
-def whole_talks(draw: st.DrawFn, framework: Any) -> Talk:
+def complete_talks(draw: st.DrawFn, framework: Any) -> Talk:
     """Return a conversation in which nothing is missing, with ids that are used once."""
     numbers = itertools.count()
     talk: Talk = []
@@ -33,7 +33,7 @@ def whole_talks(draw: st.DrawFn, framework: Any) -> Talk:
 
 
 def without_some(draw: st.DrawFn, message: Message) -> Message:
-    """Return a message that has lost some of its blocks, parts or calls, and perhaps gained one twice."""
+    """Return a message with some blocks, parts or calls lost or doubled."""
     changed = dict(message)
     for holder in ("content", "parts", "tool_calls"):
         if isinstance(message.get(holder), list):
@@ -46,8 +46,8 @@ def without_some(draw: st.DrawFn, message: Message) -> Message:
 
 @st.composite
 def damaged_talks(draw: st.DrawFn, framework: Any) -> Talk:
-    """Return a conversation with messages lost, doubled, moved, thinned out and unfinished."""
-    talk = [without_some(draw, message) for message in draw(whole_talks(framework))]
+    """Return a conversation with messages lost, doubled, moved, changed and unfinished."""
+    talk = [without_some(draw, message) for message in draw(complete_talks(framework))]
     for _ in range(draw(st.integers(0, 4))):
         if not talk:
             break
@@ -65,7 +65,7 @@ def damaged_talks(draw: st.DrawFn, framework: Any) -> Talk:
 
 
 def check(talk: Talk) -> Talk:
-    """Return a talk's repaired view, having checked all that must hold for any."""
+    """Return a repaired view, after checks that hold for all."""
     before = copy.deepcopy(talk)
     repaired = repair(talk)
     assert talk == before, "what was given is changed"
@@ -77,9 +77,9 @@ def check(talk: Talk) -> Talk:
 
 @every_framework
 @given(data=st.data())
-def test_a_whole_conversation_is_passed_on(framework: Any, data: st.DataObject) -> None:
-    """N-55: where nothing is missing, the view has the same messages, and they are the same objects."""
-    talk = data.draw(whole_talks(framework))
+def test_a_complete_conversation_is_not_changed(framework: Any, data: st.DataObject) -> None:
+    """N-55: a view without problems has the same message objects."""
+    talk = data.draw(complete_talks(framework))
     assert framework.broken(talk) == []
     repaired = check(talk)
     assert all(new is old for new, old in zip(repaired, talk, strict=True))
@@ -88,8 +88,8 @@ def test_a_whole_conversation_is_passed_on(framework: Any, data: st.DataObject) 
 @every_framework
 @given(data=st.data())
 def test_any_cut_is_repaired(framework: Any, data: st.DataObject) -> None:
-    """N-55: cut at every place, a conversation's view obeys its provider's rules."""
-    talk = data.draw(whole_talks(framework))
+    """N-55: any part of a conversation is repaired to its provider's rules."""
+    talk = data.draw(complete_talks(framework))
     cuts = [(0, place) for place in range(len(talk) + 1)]
     cuts += [(place, len(talk)) for place in range(len(talk) + 1)]
     begin = data.draw(st.integers(0, len(talk)))
@@ -100,7 +100,7 @@ def test_any_cut_is_repaired(framework: Any, data: st.DataObject) -> None:
 @every_framework
 @given(data=st.data())
 def test_any_damage_is_repaired(framework: Any, data: st.DataObject) -> None:
-    """N-55: whatever is lost, doubled, moved or unfinished, no half is alone in the view."""
+    """N-55: after any damage, no call or result is alone in the view."""
     talk = data.draw(damaged_talks(framework))
     repaired = check(talk)
     # Items may be answered anywhere after their call, and a provider's own tools in a later message.
@@ -112,8 +112,8 @@ def test_any_damage_is_repaired(framework: Any, data: st.DataObject) -> None:
 
 @every_framework
 @given(data=st.data())
-def test_what_has_both_halves_is_never_lost(framework: Any, data: st.DataObject) -> None:
-    """N-55: the results that answer a call are all in the view, and stand-ins only for the others."""
+def test_pairs_are_never_lost(framework: Any, data: st.DataObject) -> None:
+    """N-55: all results of calls are in the view, and stand-ins only for missing ones."""
     talk = data.draw(damaged_talks(framework))
     answered = [result for call, result in tool_calls.pairs(talk) if call and result]
     alone = [call for call, result in tool_calls.pairs(talk) if call and not result]
@@ -136,7 +136,7 @@ def found(call_id: str, text: str = "4") -> Message:
 
 
 def test_chat_results_follow_their_call() -> None:
-    """N-55: a result that came late is moved behind its call, and a missing one stands there too."""
+    """N-55: late results and stand-ins follow their call."""
     late = found("a")
     repaired = repair([CALL, ASK, late, found("a", "again"), found("z")])
     assert repaired == [CALL, found("a"), found("b", NO_RESULT), ASK]
@@ -264,7 +264,7 @@ def test_a_stand_in_comes_before_the_next_calls() -> None:
 
 
 def test_hosted_calls_need_no_output() -> None:
-    """N-55: a call that names no id, as a provider's own search, is passed on as it is."""
+    """N-55: a call without an id, such as a hosted search, is not changed."""
     talk: Talk = [{"type": "web_search_call", "id": "ws"}, {"type": "file_search_call", "id": "fs"}]
     assert repair(talk) == talk
 
@@ -281,7 +281,7 @@ def test_hosted_calls_need_no_output() -> None:
     ],
 )
 def test_a_servers_tool_is_answered_where_it_was_called(name: str, answer: Message) -> None:
-    """N-55: the stand-in for what a provider's own tool found follows the call in the same message."""
+    """N-55: the stand-in for a provider's tool follows the call in the same message."""
     use = {"type": "server_tool_use", "id": "s", "name": name, "input": {}}
     repaired = repair([ASK, {"role": "assistant", "content": [use, TEXT]}])
     made = {
@@ -293,7 +293,7 @@ def test_a_servers_tool_is_answered_where_it_was_called(name: str, answer: Messa
 
 
 def test_a_servers_tool_may_answer_in_a_later_message() -> None:
-    """N-55: code that calls tools ends after them; its result stays in the message in which it came."""
+    """N-55: the result of code that calls tools stays in its later message."""
     talk: Talk = [
         {
             "role": "assistant",
@@ -313,7 +313,7 @@ def test_a_servers_tool_may_answer_in_a_later_message() -> None:
 
 
 def test_an_mcp_call_and_its_result_are_a_pair() -> None:
-    """N-55: a connector's call is known as one, and gets a result with a text."""
+    """N-55: a connector's call gets a stand-in with a text."""
     use = {"type": "mcp_tool_use", "id": "m", "name": "f", "server_name": "s", "input": {}}
     done = {"type": "mcp_tool_result", "tool_use_id": "m", "content": "4"}
     assert repair([{"role": "assistant", "content": [use, done]}])[0]["content"] == [use, done]
@@ -324,7 +324,7 @@ def test_an_mcp_call_and_its_result_are_a_pair() -> None:
 
 
 def test_pydantic_results_are_in_the_next_request() -> None:
-    """N-55: a part that is missing follows the results that are there, or begins the request."""
+    """N-55: a stand-in follows the other results, or begins the request."""
     call = {"part_kind": "tool-call", "tool_name": "f", "args": "{}"}
     calls: Message = {"kind": "response", "parts": [{**call, "tool_call_id": i} for i in "ab"]}
     prompt = {"part_kind": "user-prompt", "content": "hi"}
@@ -341,8 +341,8 @@ def test_pydantic_results_are_in_the_next_request() -> None:
     assert repair([calls, both])[1] == {**ask, "parts": [prompt, done, missing, prompt]}
 
 
-def test_the_mark_of_an_unfinished_message_is_taken_off() -> None:
-    """A view's own mark is no member that a provider knows; one that means something else stays."""
+def test_the_mark_of_an_unfinished_message_is_removed() -> None:
+    """`"partial": true` is removed; any other value of that member stays."""
     other: Message = {"role": "user", "content": [{"partial": True}], "partial": "yes"}
     marked: Message = {"role": "assistant", "content": "he", "partial": True}
     repaired = repair([marked, other])
@@ -352,14 +352,14 @@ def test_the_mark_of_an_unfinished_message_is_taken_off() -> None:
 
 
 def test_a_stand_in_is_the_callers_own() -> None:
-    """N-63: what a caller does to a stand-in does not change the next one."""
+    """N-63: changes of a stand-in do not affect the next one."""
     call: Message = {"type": "shell_call", "call_id": "a"}
     repair([call])[1]["output"][0]["stderr"] = "changed"
     assert repair([call])[1]["output"][0]["stderr"] == NO_RESULT
 
 
 def test_a_call_written_in_two_ways_is_one() -> None:
-    """N-55: a message that has a call as a block and as chat does needs one result, not two."""
+    """N-55: a call written as a block and as in a chat needs one result."""
     use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     call: Message = {"role": "assistant", "content": [use], "tool_calls": [{"id": "a"}]}
     assert repair([call, found("a")]) == [call, found("a")]
@@ -370,7 +370,7 @@ def test_a_call_written_in_two_ways_is_one() -> None:
 
 @pytest.mark.parametrize("make", [list, tuple])
 def test_nothing_to_repair(make: Callable[[Talk], Any]) -> None:
-    """Messages of no known shape, and none at all, come back as they are, in a new list."""
+    """Messages of unknown shape are returned unchanged, in a new list."""
     talk: Talk = [{}, {"x": 1}, {"role": "user"}, {"content": 3, "parts": "x", "tool_calls": None}]
     given_messages = make(talk)
     assert repair(given_messages) == talk

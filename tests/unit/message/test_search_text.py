@@ -1,4 +1,4 @@
-"""What of a message can be found."""
+"""The searchable text of messages."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ from hansard.message import search_text as text
             {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
             "one\ntwo",
         ),
-        # OpenAI chat: what a tool was called with is JSON inside of a text.
+        # OpenAI chat: arguments are JSON inside a string.
         (
             {"role": "assistant", "content": None, "tool_calls": [
                 {"id": "c1", "type": "function",
@@ -50,7 +50,7 @@ from hansard.message import search_text as text
                 {"part_kind": "tool-call", "tool_name": "weather", "args": {"city": "Ulm"}}]},
             "sure\nweather\ncity\nUlm",
         ),
-        # What an adapter notes beside a message, and a member of somebody's own that has that name.
+        # An adapter's `origin`, and an application's member of that name.
         (
             {"role": "user", "content": "rain?", "origin": {
                 "format": "f", "from": {"/text": "/content"}, "item": {"name": "Ann"}}},
@@ -67,7 +67,7 @@ def test_text_of_every_shape(message: object, expected: str) -> None:
 
 
 def test_what_is_not_meant_to_be_read_is_left_out(rng: random.Random) -> None:
-    """An image in base64 is no text, wherever it stands; what is said around it is."""
+    """An image in base64 is not searchable; the text around it is."""
     image = base64.b64encode(rng.randbytes(5000)).decode()
     for content in (
         [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}],
@@ -84,7 +84,7 @@ def test_what_is_not_meant_to_be_read_is_left_out(rng: random.Random) -> None:
 
 
 def test_json_in_json_ends_somewhere() -> None:
-    """A text that is JSON of a text that is JSON … is taken as text at some depth, and never fails."""
+    """JSON in a string in JSON … is text at some depth, and never fails."""
     nested = "end"
     for _ in range(6):
         nested = json.dumps([nested])

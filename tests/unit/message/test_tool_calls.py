@@ -1,4 +1,4 @@
-"""Calls and results are told apart in every framework's messages."""
+"""Calls and results are recognized in every framework's messages."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ Pair = tuple[dict[str, Any], dict[str, Any]]
 
 @pytest.mark.parametrize("pair", PAIRS, ids=IDS)
 def test_a_call_and_its_result_share_an_id(pair: Pair) -> None:
-    """N-55: the call is seen as a call and the result as its result, in each framework's shape."""
+    """N-55: call and result are recognized in each framework's shape."""
     assert (calls(pair[0]), results(pair[0])) == (["c1"], [])
     assert (calls(pair[1]), results(pair[1])) == ([], ["c1"])
     assert problems(pair) == []
@@ -85,7 +85,7 @@ def test_a_missing_half_is_a_problem(pair: Pair) -> None:
     ],
 )
 def test_anything_else_calls_and_answers_nothing(message: dict[str, Any]) -> None:
-    """A message of any other shape is no call and no result, and no error."""
+    """A message of any other shape is neither a call nor a result."""
     assert (calls(message), results(message)) == ([], [])
     assert problems([message]) == []
 

@@ -14,20 +14,20 @@ Message = dict[str, Any]
 
 
 def window(talk: list[Message], *, keep_first: bool = False, **limits: Any) -> list[Message]:
-    """Cut a whole view."""
+    """Cut a complete view."""
     first = next((message for message in talk if is_user(message)), None)
     found = cut_window(talk, Limits(**limits), first=first if keep_first else None)
-    assert found is not None, "a whole view always has a window"
+    assert found is not None, "a complete view always has a window"
     return found
 
 
 def user(text: str) -> Message:
-    """Return what a person said."""
+    """Return a user message."""
     return {"role": "user", "content": text}
 
 
 def answer(text: str) -> Message:
-    """Return what the model said."""
+    """Return a model message."""
     return {"role": "assistant", "content": text}
 
 
@@ -62,7 +62,7 @@ def test_a_cut_moves_on_to_a_place_that_splits_nothing(limit: int, first: int) -
 
 
 def test_a_pair_larger_than_the_window_is_kept_whole() -> None:
-    """N-55: if the only messages that would fit are halves, the window goes back past the call."""
+    """N-55: if only halves of pairs would fit, the window begins before the call."""
     assert window(TALK[:4], messages=2) == TALK[1:4]
 
 
@@ -73,7 +73,7 @@ def test_a_turn_begins_with_the_user(turns: int, first: int) -> None:
 
 
 def test_tool_results_of_the_user_role_begin_no_turn() -> None:
-    """A tool's result in a message of the user's, as Anthropic has it, is no turn of its own."""
+    """A tool's result in a user message, as in Anthropic's form, is not a turn."""
     use = {"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}
     done = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}
     talk = [user("one"), use, done, answer("done"), user("two"), answer("bye")]
@@ -92,7 +92,7 @@ def test_tokens_are_counted_by_the_caller_or_guessed() -> None:
 
 
 def test_the_first_message_of_the_user_can_be_kept() -> None:
-    """With keep_first the window begins with what the user said first, and it counts."""
+    """With keep_first the window begins with the user's first message, which counts."""
     assert window(TALK, messages=3, keep_first=True) == [TALK[0], *TALK[5:]]
     assert window(TALK, messages=9, keep_first=True) == TALK
     assert window(TALK, tokens=3, keep_first=True, counter=lambda _: 1) == [TALK[0], *TALK[5:]]
@@ -128,7 +128,7 @@ def test_no_window_of_a_whole_conversation_has_half_a_pair(
 
 @given(talks(), st.integers(0, 14), st.integers(1, 14))
 def test_the_end_of_a_view_is_enough(talk: list[Message], limit: int, size: int) -> None:
-    """A window cut from the end of a view is the one cut from all of it, or says that it needs more."""
+    """A window of the end of a view is that of the entire view, or None."""
     for limits in (Limits(messages=limit), Limits(turns=limit), Limits(tokens=limit * 9)):
         found = cut_window(talk[-size:], limits, partial=len(talk) > size)
         assert found is None or found == cut_window(talk, limits)
