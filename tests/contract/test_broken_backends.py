@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from hansard.backend.contract import INTERNAL, AppendRequest, Changed, CompactionResult, Head
+from hansard.backend.contract import INTERNAL, AppendRequest, Changed
 from hansard.backend.memory import (
     MemoryBackend,
     MemoryChunk,
@@ -27,7 +27,7 @@ from hansard.backend.memory import (
     MemoryStage,
 )
 from hansard.errors import SessionDeleted, SessionExists
-from hansard.event.event import Event, NewEvent
+from hansard.event.event import Event
 from tests.contract import (
     test_appending,
     test_compaction,
@@ -153,27 +153,12 @@ def appends_to_a_deleted_session(real: Bug, self: Any, request: AppendRequest) -
 
 
 @broken(MemoryLog, "append", test_forking)
-def counts_a_new_session_as_begun(real: Bug, self: Any, request: AppendRequest) -> Any:
-    """A session that does not exist is taken for one at the seq before its first."""
-    if request.expected_seq == request.before and not self._record.events:
-        request = replace(request, expected_seq=0)
-    return real(self, request)
-
-
-@broken(MemoryLog, "append", test_forking)
-def leaves_a_gap(real: Bug, self: Any, request: AppendRequest) -> Any:
-    """`before` moves a session that exists."""
-    self._before = max(self._before, request.before)
-    return real(self, request)
-
-
-@broken(MemoryLog, "append", test_forking)
 def drops_events_that_are_not_durable(real: Bug, self: Any, request: AppendRequest) -> Any:
     """Of a light batch only the last event is kept."""
     return real(self, request if request.durable else replace(request, events=request.events[-1:]))
 
 
-@broken(MemoryLog, "sync", test_forking)
+@broken(MemoryLog, "sync", test_keeping)
 def syncs_a_closed_store(real: Bug, self: Any) -> None:
     """Success is returned for nothing."""
 
@@ -185,28 +170,6 @@ def syncs_a_closed_store(real: Bug, self: Any) -> None:
 def stops_one_early(real: Bug, self: Any, after: int = 0, upto: int | None = None) -> Any:
     """The last event of a range is missing."""
     return real(self, after, None if upto is None else upto - 1)
-
-
-@broken(MemoryReader, "read", test_reading)
-def reads_all_at_once(real: Bug, self: Any, after: int = 0, upto: int | None = None) -> Any:
-    """A long session comes in one piece."""
-    yield MemoryChunk([event for chunk in real(self, after, upto) for event in chunk.events()], {})
-
-
-@broken(MemoryReader, "read", test_forking)
-def reads_by_place(real: Bug, self: Any, after: int = 0, upto: int | None = None) -> Any:
-    """Events are found by their place in the list, not by seq."""
-    end = None if upto is None else upto + self._before
-    return real(self, after + self._before, end)
-
-
-@broken(MemoryReader, "read_back", test_reading)
-def reads_backwards_forwards(
-    real: Bug, self: Any, upto: int | None = None, after: int = 0
-) -> Iterator[Any]:
-    """The oldest events come first."""
-    found: Iterator[Any] = self.read(after, upto)
-    return found
 
 
 @broken(MemoryReader, "read_back", test_reading)
@@ -239,22 +202,10 @@ def returns_every_event_as_control(
 
 
 @broken(MemoryLog, "wait", test_reading)
-def never_waits(real: Bug, self: Any, after: int, timeout: float) -> Any:
-    """A follower polls."""
-    return real(self, after, 0.0)
-
-
-@broken(MemoryLog, "wait", test_reading)
 def always_wakes(real: Bug, self: Any, after: int, timeout: float) -> bool:
     """A follower is told of an event that is not there."""
     real(self, after, 0.0)
     return True
-
-
-@broken(MemoryReader, "first", test_forking)
-def returns_the_last_event_first(real: Bug, self: Any) -> Any:
-    """The first event is the last one."""
-    return self._events[-1] if self._events else None
 
 
 @broken(MemoryLog, "reader", test_forking)
@@ -282,28 +233,10 @@ def looks_again_at_each_question(real: Bug, self: Any) -> Any:
     return _Unsteady(lambda: real(self))
 
 
-@broken(MemoryReader, "head", test_keeping)
-def finds_every_session(real: Bug, self: Any) -> Any:
-    """A session exists before its first event."""
-    return real(self) or Head(0, "", "")
-
-
 @broken(MemoryLog, "verify", test_keeping)
 def finds_no_damage(real: Bug, self: Any) -> list[Any]:
     """`verify` says nothing, also of what is not there."""
     return []
-
-
-@broken(MemoryLog, "salvage", test_retention)
-def salvages_messages_only(real: Bug, self: Any) -> Any:
-    """Other events are taken for damage."""
-    return (one for one in real(self) if isinstance(one, Event) and one.message is not None)
-
-
-@broken(MemoryLog, "is_busy", test_retention)
-def is_always_busy(real: Bug, self: Any) -> bool:
-    """An idle session looks used."""
-    return True
 
 
 # -- sessions ---------------------------------------------------------------------------------------
@@ -323,19 +256,6 @@ def lists_the_trash(real: Bug, self: Any, *, trash: bool = False) -> Any:
     return iter([*real(self, trash=trash), *deleted])
 
 
-@broken(MemoryBackend, "ids", test_keeping)
-def lists_sessions_without_events(real: Bug, self: Any, *, trash: bool = False) -> Any:
-    """A handle is listed."""
-    return (session_id for session_id, record in self._all() if record.deleted == trash)
-
-
-@broken(MemoryBackend, "probe", test_keeping)
-def leaves_its_probe(real: Bug, self: Any) -> Any:
-    """A probe becomes a session (N-78)."""
-    self.log("probe").append(AppendRequest([NewEvent("x.probe", b"{}", control=False)]))
-    return real(self)
-
-
 @broken(MemoryBackend, "close", test_keeping)
 def never_closes(real: Bug, self: Any) -> None:
     """A closed store can be used."""
@@ -347,13 +267,6 @@ def loses_the_last_event_in_the_trash(real: Bug, self: Any, **options: Any) -> N
     real(self, **options)
     if options["deleted"]:
         self._record.events.pop()
-
-
-@broken(MemoryBackend, "ids", test_retention)
-def hides_the_trash(real: Bug, self: Any, *, trash: bool = False) -> Any:
-    """What was deleted cannot be found."""
-    found = list(real(self, trash=trash))
-    return iter([] if trash else found)
 
 
 @broken(MemoryBackend, "purge", test_retention)
@@ -378,14 +291,6 @@ def purges_live_sessions(real: Bug, self: Any, session_id: str) -> None:
     real(self, session_id)
 
 
-@broken(MemoryBackend, "purge", test_retention)
-def purges_the_whole_trash(real: Bug, self: Any, session_id: str) -> None:
-    """Others are purged too."""
-    real(self, session_id)
-    for other in list(self.ids(trash=True)):
-        real(self, other)
-
-
 @broken(MemoryBackend, "delete", test_retention)
 def compares_the_seq_too_early(real: Bug, self: Any, session_id: str, **options: Any) -> None:
     """What is appended after the check is deleted too."""
@@ -398,17 +303,11 @@ def compares_the_seq_too_early(real: Bug, self: Any, session_id: str, **options:
 broken(MemoryBackend, "delete", test_retention)(without_option("expected_seq"))
 
 
-@broken(MemoryBackend, "log", test_retention)
+@broken(MemoryBackend, "log", test_forking)
 def hides_deleted_parents(real: Bug, self: Any, session_id: str, **options: Any) -> Any:
     """A fork cannot read its parent in the trash."""
     real(self, session_id, **options)
     return real(self, session_id)
-
-
-@broken(MemoryBackend, "internal", test_retention)
-def audits_in_a_session(real: Bug, self: Any, name: str) -> Any:
-    """The audit log is listed."""
-    return self.log(name)
 
 
 @broken(MemoryBackend, "internal", test_retention)
@@ -418,49 +317,19 @@ def empties_the_audit_log(real: Bug, self: Any, name: str) -> Any:
     return real(self, name)
 
 
-@broken(MemoryBackend, "internals", test_retention)
-def lists_no_internal_logs(real: Bug, self: Any) -> Any:
-    """`verify` passes over the audit log."""
-    return real(self)[:0]
-
-
 @broken(MemoryBackend, "stamps", test_retention)
 def reports_one_stamp_for_all(real: Bug, self: Any, *ids: Any) -> Any:
     """Nothing seems to grow."""
     return dict.fromkeys(real(self, *ids), "1")
 
 
-@broken(MemoryBackend, "stamps", test_retention)
-def reports_stamps_of_the_trash(real: Bug, self: Any, *ids: Any) -> Any:
-    """Deleted sessions have a stamp."""
-    return {session_id: str(record.seq) for session_id, record in self._all() if record.events}
-
-
 # -- changes ----------------------------------------------------------------------------------------
-
-
-@broken(MemoryBackend, "stamps", test_watching)
-def stamps_all_alike(real: Bug, self: Any, session_ids: Any = None) -> Any:
-    """A stamp does not change."""
-    return dict.fromkeys(real(self, session_ids), "1")
-
-
-@broken(MemoryBackend, "stamps", test_watching)
-def stamps_more_than_requested(real: Bug, self: Any, session_ids: Any = None) -> Any:
-    """Stamps of other sessions are returned too."""
-    return real(self)
 
 
 @broken(MemoryBackend, "changed", test_watching)
 def reports_no_change(real: Bug, self: Any, since: str) -> Changed:
     """After the first refresh nothing changes any more."""
     return Changed(every=not since, since="seen")
-
-
-@broken(MemoryBackend, "changed", test_watching)
-def reports_everything_as_changed(real: Bug, self: Any, since: str) -> Changed:
-    """Each refresh reads every session."""
-    return Changed(frozenset(self.ids()), every=True)
 
 
 _SEEN: dict[int, dict[str, str]] = {}
@@ -581,17 +450,6 @@ def renumbers_events(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
 
 
 @broken(MemoryLog, "compact", test_compaction)
-def keeps_only_the_last_event(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
-    """Compaction destroys history (N-45)."""
-    done = real(self, forget, **options)
-    record = self._record
-    with record.changed:
-        record.before += len(record.events) - 1
-        record.events = record.events[-1:]
-    return done
-
-
-@broken(MemoryLog, "compact", test_compaction)
 def loses_concurrent_appends(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
     """What is appended while it runs is lost."""
     events = list(self._record.events)
@@ -601,20 +459,7 @@ def loses_concurrent_appends(real: Bug, self: Any, forget: Any, **options: Any) 
     return done
 
 
-@broken(MemoryLog, "compact", test_compaction)
-def compacts_what_is_not_there(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
-    """A session that does not exist is compacted."""
-    return real(self, forget, **options) if self._record.exists else CompactionResult(0, 0, 0, 0)
-
-
 # -- internal logs ------------------------------------------------------------------------------------
-
-
-@broken(MemoryBackend, "internal", test_cursors)
-def forgets_an_internal_log(real: Bug, self: Any, name: str) -> Any:
-    """A cursor starts again each time it is opened."""
-    self._records.pop(INTERNAL + name, None)
-    return real(self, name)
 
 
 @broken(MemoryBackend, "exclusive", test_cursors)
@@ -627,22 +472,10 @@ def lets_two_have_it(real: Bug, self: Any, name: str, **options: Any) -> Any:
 _kept: list[object] = []
 
 
-@broken(MemoryBackend, "free", test_cursors)
-def frees_nothing(real: Bug, self: Any, name: str, hold: Any) -> None:
-    """A closed cursor cannot be opened again."""
-    _kept.append(hold)
-
-
 @broken(MemoryLog, "drop", test_cursors)
 def drops_nothing(real: Bug, self: Any) -> Any:
     """A dropped cursor stays."""
     return self._record.exists
-
-
-@broken(MemoryBackend, "internals", test_cursors)
-def lists_no_cursors(real: Bug, self: Any) -> Any:
-    """Cursors cannot be found."""
-    return real(self)[:0]
 
 
 @broken(MemoryLog, "replace", test_cursors)
@@ -650,12 +483,6 @@ def replaces_at_any_seq(real: Bug, self: Any, events: Any, *, expected_seq: int)
     """A consumer that lost its cursor writes over the positions of the next."""
     del expected_seq
     real(self, events, expected_seq=self._record.seq)
-
-
-@broken(MemoryLog, "replace", test_cursors)
-def replaces_nothing(real: Bug, self: Any, events: Any, *, expected_seq: int) -> None:
-    """A log grows for ever."""
-    self.append(AppendRequest(events, expected_seq=expected_seq))
 
 
 @broken(MemoryLog, "replace", test_cursors)

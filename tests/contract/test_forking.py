@@ -3,7 +3,7 @@
 import pytest
 
 from hansard.backend.contract import Log
-from hansard.errors import Closed, SeqConflict, SessionDeleted, SessionExists
+from hansard.errors import SeqConflict, SessionDeleted, SessionExists
 from hansard.event.event import Event
 from tests.contract.backends import (
     Context,
@@ -236,14 +236,3 @@ def test_what_is_not_durable_yet_is_seen_by_other_handles(context: Context) -> N
     append(theirs, [message("c")], durable=False)
     assert contents(everything(log)) == ["a", "b", "c"], "contents"
     log.sync()
-
-
-def test_a_closed_backend_syncs_nothing(context: Context) -> None:
-    """`sync` and `first` of a closed backend, and its ancestors, raise `Closed`."""
-    log = context.log()
-    append(log, [message("a")])
-    ancestor = context.backend.log("s", from_trash=True)
-    context.backend.close()
-    for call in (log.sync, log.reader, ancestor.reader):
-        with pytest.raises(Closed):
-            call()

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from hansard.backend.contract import Backend, Log
+from hansard.backend.contract import AUDIT, Backend, Log
 from hansard.errors import (
     Closed,
     InvalidSessionId,
@@ -231,6 +231,8 @@ def test_a_closed_backend_says_so(context: Context) -> None:
     """After `close`, which may be called twice, every call raises `Closed`: none looks empty."""
     log = context.log()
     append(log, [message("a")])
+    ancestor, audit = context.backend.log("s", from_trash=True), context.backend.internal(AUDIT)
+    append(audit, [message("a")])
     context.backend.close()
     context.backend.close()
     calls: dict[str, Callable[[], object]] = {
@@ -245,6 +247,13 @@ def test_a_closed_backend_says_so(context: Context) -> None:
         "delete": lambda: context.backend.delete("s"),
         "restore": lambda: context.backend.restore("s"),
         "probe": context.backend.probe,
+        "sync": log.sync,
+        "reader for forks": ancestor.reader,
+        "trash": lambda: list(context.backend.ids(trash=True)),
+        "stamps": context.backend.stamps,
+        "purge": lambda: context.backend.purge("s"),
+        "read the audit log": audit.reader,
+        "append to the audit log": lambda: append(audit, [message("b")]),
     }
     for call in calls.values():
         with pytest.raises(Closed):

@@ -8,7 +8,6 @@ import pytest
 
 from hansard.backend.contract import AUDIT, Log
 from hansard.errors import (
-    Closed,
     InvalidSessionId,
     SeqConflict,
     SessionDeleted,
@@ -20,10 +19,8 @@ from tests.contract.backends import (
     append,
     contents,
     everything,
-    is_first,
     message,
     mixed,
-    there,
     together,
     two_handles,
 )
@@ -97,21 +94,6 @@ def _append(log: Log) -> bool:
     except SessionDeleted:
         return False
     return True
-
-
-def test_what_is_in_the_trash_can_be_read_by_its_children(context: Context) -> None:
-    """`ancestor` reads a session as `log` does, also when it was deleted; that is how forks read parents."""
-    before = mixed(context.log())
-    for deleted in (False, True):
-        if deleted:
-            context.backend.delete("s")
-        log = context.backend.log("s", from_trash=True)
-        assert everything(log) == before, f"events, deleted: {deleted}"
-        assert there(log.reader().head(), "head").seq == before[-1].seq, "seq"
-        assert is_first(log, before[0]), "first event"
-    assert context.backend.log("nobody", from_trash=True).reader().head() is None, (
-        "head of an ancestor that does not exist"
-    )
 
 
 # -- purging ------------------------------------------------------------------------------------
@@ -215,19 +197,6 @@ def test_the_audit_log_is_no_session(context: Context) -> None:
     assert everything(backend.internal(AUDIT)) == events, "events afterwards"
 
 
-def test_many_write_to_the_audit_log(context: Context) -> None:
-    """8 threads × 10 records at the same time: each once, seqs without gaps."""
-
-    def work() -> list[int]:
-        return [
-            append(context.backend.internal(AUDIT), [_record(turn)])[0].seq for turn in range(10)
-        ]
-
-    given = [seq for seqs in together([work] * 8) for seq in seqs]
-    assert sorted(given) == list(range(1, 81)), "seqs"
-    assert len(everything(context.backend.internal(AUDIT))) == 80, "events"
-
-
 def test_a_stamp_changes_with_each_append(context: Context) -> None:
     """`stamps` has every session, and none that was deleted; an equal stamp means nothing new."""
     backend = context.backend
@@ -266,26 +235,6 @@ def test_a_session_at_rest_is_not_busy(context: Context) -> None:
     assert not context.log().is_busy(), "a session at rest is busy"
     (event,) = append(context.log(), [message("after")])
     assert event.seq > 1, "nothing could be appended after the question"
-
-
-def test_a_closed_backend_keeps_what_it_has(context: Context) -> None:
-    """After `close`, no session is purged, and neither trash nor stamps nor audit look empty."""
-    backend = context.backend
-    append(context.log(), [message("a")])
-    backend.delete("s")
-    audit = backend.internal(AUDIT)
-    append(audit, [_record(1)])
-    backend.close()
-    calls: dict[str, Callable[[], object]] = {
-        "trash": lambda: list(backend.ids(trash=True)),
-        "stamps": backend.stamps,
-        "purge": lambda: backend.purge("s"),
-        "audit": lambda: list(audit.reader().read()),
-        "append to the audit log": lambda: append(audit, [_record(2)]),
-    }
-    for call in calls.values():
-        with pytest.raises(Closed):
-            call()
 
 
 @two_handles

@@ -7,7 +7,6 @@ have left, and readers see the exact prefix before it.
 
 import itertools
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -227,45 +226,6 @@ def test_what_is_no_log_is_damage_and_not_absence(bench: Bench, data: bytes) -> 
             with pytest.raises(hansard.Damaged):
                 write()
     assert bench.file.read_bytes() == data
-
-
-@pytest.mark.parametrize("part", ["log.jsonl", "lock", ""])
-def test_a_directory_or_a_file_in_the_wrong_place_is_refused(bench: Bench, part: str) -> None:
-    """N-31, F-4: what is of another kind than it should be is refused, never followed, never replaced."""
-    place = bench.file.parent / part
-    if place.is_dir():
-        shutil.rmtree(place)
-        place.write_bytes(b"a file")
-    else:
-        place.unlink()
-        place.mkdir()
-        (place / "inside").write_bytes(b"")
-    with bench.writer() as store:
-        with pytest.raises(hansard.UnsafePath):
-            store.session(ID).add_message(NEW)
-        if part != "lock":
-            with pytest.raises(hansard.UnsafePath):
-                store.session(ID).messages()
-        else:
-            assert store.session(ID).messages() == [{"n": 0}]
-    assert place.is_dir() == (part != "")
-
-
-def test_the_log_of_another_session_is_refused(bench: Bench, tmp_path: Path) -> None:
-    """N-8, F-24: one session's log, copied over another's, is damaged for all who ask for the other."""
-    with bench.writer() as store:
-        store.session("other").add_message({"secret": True})
-    shutil.copy(bench.path / "sessions" / "other" / "log.jsonl", bench.file)
-    before = bench.file.read_bytes()
-    with bench.writer() as store:
-        for read in READINGS.values():
-            with pytest.raises(hansard.Damaged, match="log of session 'other'"):
-                read(store.session(ID))
-        with pytest.raises(hansard.Damaged):
-            store.session(ID).add_message(NEW)
-        assert store.exists(ID)
-        assert store.session("other").messages() == [{"secret": True}]
-    assert bench.file.read_bytes() == before
 
 
 # -- what verify says of it --------------------------------------------------------------------

@@ -177,25 +177,6 @@ def test_lines_that_are_cut_doubled_or_swapped(log: Log, bench: Bench) -> None:
             assert {event.seq for event in events if event.kind != "event.lost"} == everything
 
 
-def test_holes_of_zeros(log: Log, bench: Bench, rng: random.Random) -> None:
-    """N-34, F-32: a hole of zeros, as a power cut leaves one, costs the lines it touches and no others."""
-    put(bench, log.data)
-    truth = events_of(bench)
-    lines = log.data.splitlines(keepends=True)
-    seqs = seqs_in(lines, truth)
-    for _ in range(25):
-        begin = rng.randrange(log.start, len(log.data) - 300)
-        end = begin + rng.choice([1, 20, 64, 250])
-        bad = log.data[:begin] + bytes(end - begin) + log.data[end:]
-        if bad == log.data:
-            continue  # there were zeros before, in a torn line
-        events = mend(bench, bad, truth)
-        # With its newline gone, the line behind belongs to the hole.
-        hit = range(line_at(log.data, begin), line_at(log.data, end) + 1)
-        kept = {event.seq for event in events if event.kind != "event.lost"}
-        assert kept >= {seq for number, seq in seqs.items() if number not in hit}
-
-
 @pytest.mark.parametrize(
     "bad",
     [b"", b"\n", b"\0" * 5000, b"{}\n[]\nnull\n", b"\xff\xfe\n" * 9, b'{"seq":1}\n', b"x" * 100],

@@ -104,21 +104,6 @@ def test_every_byte_that_is_wrong_is_noticed_or_harmless(
     assert harmless <= 3, "bits of a frame's header that mean nothing"
 
 
-@pytest.mark.slow
-def test_a_file_that_was_cut_anywhere_is_noticed(tmp_path: Path, whole: Path) -> None:
-    """F-32, N-31: of a sealed segment that was cut, to nothing even, nothing is believed."""
-    data = whole.read_bytes()
-    path = tmp_path / "cut"
-    for length in range(len(data)):
-        path.write_bytes(data[:length])
-        assert set(answers(path)) == {None}, length
-    for more in (b"\0", b"\n", data):
-        path.write_bytes(data + more)
-        assert not passes(path) or more == data
-        for place, answer in enumerate(answers(path)):
-            assert answer is None or answer == list(answers(whole))[place]
-
-
 def _printed(path: Path) -> bytes:
     with path.open("rb") as file:
         return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read()

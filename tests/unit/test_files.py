@@ -4,7 +4,6 @@ import ast
 import inspect
 import os
 import stat
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -12,7 +11,7 @@ from typing import Literal
 import pytest
 
 import hansard
-from hansard.log import disk, format
+from hansard.log import disk
 from tests.unit.disk_probe import log_of, modes, tree
 
 # -- symbolic links -----------------------------------------------------------------------------
@@ -241,18 +240,3 @@ def test_a_session_replaced_by_a_link_to_nowhere_is_listed_and_flagged(tmp_path:
             "a": True,
             "b": False,
         }
-
-
-def test_a_log_that_is_shut_for_an_unknown_reason_is_left_alone(tmp_path: Path) -> None:
-    """N-43, F-34: a reason of a newer version keeps this one from appending, and says so."""
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        store.session("s").add_message({"n": 1})
-    path = log_of(tmp_path / "store", "s")
-    before = path.read_bytes()
-    line, _ = format.note("frozen", 1, format.now(), {"shut": ["frozen"]}, zlib.crc32(before))
-    path.write_bytes(before + line)
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        assert store.session("s").messages() == [{"n": 1}]
-        with pytest.raises(hansard.UnknownFormat, match="frozen"):
-            store.session("s").add_message({"n": 2})
-    assert path.read_bytes() == before + line
