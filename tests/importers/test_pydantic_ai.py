@@ -154,8 +154,7 @@ def test_an_agent_continues_an_imported_conversation(tmp_path: Path) -> None:
         run = await agent().run(["Will it rain?", PICTURE])
         history = run.all_messages()
         named = await original.save(
-            summary=ConversationSummary(id="c1", workspace="/srv/shop", model="m"),
-            messages=history,
+            summary=ConversationSummary(id="c1", workspace="/srv/shop", model="m"), messages=history
         )
         await original.name(source=named, title="Rain")
         await original.save(

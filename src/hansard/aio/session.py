@@ -24,8 +24,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 def _appends(
-    call: Callable[Concatenate[hansard.Session, P], Answer],
-    answer: Callable[[list[Event]], Answer],
+    call: Callable[Concatenate[hansard.Session, P], Answer], answer: Callable[[list[Event]], Answer]
 ) -> Method[P, Coroutine[Any, Any, Answer]]:
     """Return the awaitable twin of a method that does nothing but append."""
 

@@ -26,12 +26,10 @@ OPAQUE: Final = "x.langgraph.opaque"
 #: The channel whose messages become the conversation.
 _MIRRORED: Final = "messages"
 
-_CHECKPOINTS: Final = frozenset(
-    {"thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "type", "checkpoint"}
-)
-_WRITES: Final = frozenset(
-    {"thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel"}
-)
+#: The required columns of the two tables.
+_PLACE: Final = frozenset({"thread_id", "checkpoint_ns", "checkpoint_id"})
+_CHECKPOINTS: Final = _PLACE | {"parent_checkpoint_id", "type", "checkpoint"}
+_WRITES: Final = _PLACE | {"task_id", "idx", "channel"}
 
 #: LangGraph's serializations, and how to read and write each.
 _FORMATS: Final[dict[str, Any]] = {
@@ -95,11 +93,11 @@ class _Thread:
         writes = self._writes()
         mirror = _Mirror()
         for ns, name, parent, kind, blob, about in self._rows("checkpoints", query):
-            data = self._checkpoint((ns, name), parent, kind, blob, about)
-            if data is None:
+            try:
+                data, held, time = self._checkpoint((ns, name), parent, kind, blob, about)
+            except Exception as error:  # noqa: BLE001 - anything may be wrong with foreign bytes
+                self._keep_opaque((ns, name), kind, blob, error)
                 continue
-            time = parse_time(data.pop("time"))
-            held = data.pop("held")
             added = None
             if not ns and _MIRRORED in data["values"]:
                 added = mirror.compare(held.get(_MIRRORED), writes.get((ns, parent or ""), []))
@@ -119,27 +117,15 @@ class _Thread:
 
     def _checkpoint(
         self, place: Place, parent: Any, kind: Any, blob: Any, about: Any
-    ) -> dict[str, Any] | None:
-        """Return the data of a checkpoint's event, and in addition its time and values."""
-        try:
-            read, write = _FORMATS[kind]
-            checkpoint = read(blob)
-            held, versions = checkpoint.pop("channel_values"), checkpoint.pop("channel_versions")
-            metadata = Files.decode(about) if about else {}
-            if not all(isinstance(one, dict) for one in (held, versions, metadata)):
-                raise TypeError("not objects")  # noqa: TRY301 - handled like other malformed bytes
-        except Exception as error:  # noqa: BLE001 - anything may be wrong with foreign bytes
-            # Not `bytes`, which makes as many zeros of a number.
-            kept = blob if isinstance(blob, bytes) else str(blob).encode(errors="surrogatepass")
-            opaque = {"ns": place[0], "id": place[1], "type": str(kind)}
-            opaque["base64"] = base64.b64encode(kept).decode()
-            self._items.append(Item(OPAQUE, opaque))
-            why = f"unknown serializer {kind!r}" if kind not in _FORMATS else f"{error}"
-            what = f"cannot be decoded: {why:.200}; the bytes are kept, but no graph reads them"
-            self._report("checkpoints", place[1], what)
-            return None
+    ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+        """Return the data of a checkpoint's event, its values and its time."""
+        read, write = _FORMATS[kind]
+        checkpoint = read(blob)
+        held, versions = checkpoint.pop("channel_values"), checkpoint.pop("channel_versions")
+        metadata = Files.decode(about) if about else {}
+        if not all(isinstance(one, dict) for one in (held, versions, metadata)):
+            raise TypeError("not objects")
         known = self._versions.get((place[0], parent or ""), {})
-        self._versions[place] = versions
         new = {channel for channel, version in versions.items() if known.get(channel) != version}
         data: dict[str, Any] = {"ns": place[0], "id": place[1]}
         if parent:
@@ -153,7 +139,18 @@ class _Thread:
             channel: _packed(kind, write, held[channel]) if channel in held else None
             for channel in sorted(new)
         }
-        return {**data, "held": held, "time": checkpoint.get("ts")}
+        time = parse_time(checkpoint.get("ts"))
+        self._versions[place] = versions
+        return data, held, time
+
+    def _keep_opaque(self, place: Place, kind: Any, blob: Any, error: Exception) -> None:
+        # Not `bytes`, which makes as many zeros of a number.
+        kept = blob if isinstance(blob, bytes) else str(blob).encode(errors="surrogatepass")
+        opaque = {"ns": place[0], "id": place[1], "type": str(kind)}
+        self._items.append(Item(OPAQUE, {**opaque, "base64": base64.b64encode(kept).decode()}))
+        why = f"unknown serializer {kind!r}" if kind not in _FORMATS else f"{error}"
+        what = f"cannot be decoded: {why:.200}; the bytes are kept, but no graph reads them"
+        self._report("checkpoints", place[1], what)
 
     def _writes(self) -> dict[Place, list[Write]]:
         """Return the writes of the thread by checkpoint, oldest first."""
@@ -167,11 +164,8 @@ class _Thread:
         )
         for ns, name, *write in self._rows("writes", query):
             task, _, index, channel, kind, value = write
-            if (
-                all(isinstance(one, str) for one in (task, channel, kind))
-                and isinstance(index, int)
-                and isinstance(value, bytes | type(None))
-            ):
+            texts = all(isinstance(one, str) for one in (task, channel, kind))
+            if texts and isinstance(index, int) and isinstance(value, bytes | type(None)):
                 found.setdefault((ns, name), []).append(tuple(write))
             else:
                 self._report("writes", name, f"a write of task {task!r:.60} cannot be read")
@@ -186,7 +180,6 @@ class _Thread:
 
 
 def _packed(kind: str, write: Any, value: Any) -> dict[str, Any]:
-    """Return a channel's value as stored: the items of a list separately."""
     if isinstance(value, list) and value:
         return {"list": [values.pack((kind, write(item))) for item in value]}
     return values.pack((kind, write(value)))
