@@ -1,6 +1,6 @@
 """Make the disk fail on purpose: one call at a time, in every way that disks fail.
 
-A store that has never met a full disk is a store of which nobody knows what it does then. So:
+A store that was never tested on a full disk may do anything there. So:
 
     for at in itertools.count(1):
         with faults.fail(errno.ENOSPC, at=at) as fault:
@@ -80,7 +80,7 @@ class _Short(Faults):
         super().__init__(only=("write",), **counting)
         self._kept = kept
         self._number = number
-        #: A short write is no error; the next one says why.
+        #: A short write is not an error; the next one returns it.
         self._reason_due = False
 
     def _strikes(self, operation: str) -> bool:
@@ -141,7 +141,7 @@ class _FailSync(Faults):
             file = self._track(asked.arguments[0])
             with self._mutex:
                 for begin, end in file.lost:
-                    # Others may have written behind the hole, so nothing can be cut off.
+                    # Other processes may have written after the hole, so nothing can be cut off.
                     file.forget(begin, end, "nul")
                 file.lost.clear()
         return super()._let(asked)

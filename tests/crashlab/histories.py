@@ -1,4 +1,4 @@
-r"""Let many processes and threads use one store at once, and check all that they were told.
+r"""Let many processes and threads use one store concurrently, and check all answers.
 
     history = histories.run("data", processes=4, threads=2, operations=200, kills=10, seed=7)
     violations = histories.check(history)
@@ -94,7 +94,7 @@ def run(
         operations: how many things each thread asks for.
         kills: how many of them are killed with `kill -9`, spread over the run, or kill themselves.
         deaths: calls of the disk, and before, amid or after: every third worker kills itself at the next one.
-        seed: decides what is asked, and who is killed.
+        seed: decides the calls and the kills.
         options: more arguments of `hansard.open`, such as `{"durability": "os"}`.
         weights: how often what is asked, where it is not as in `WEIGHTS`; 0: never.
         prepare: a function that each worker calls first, as `module:name`.
@@ -127,12 +127,12 @@ def run(
 
 
 def read(directory: str, worker: str = "") -> Iterator[Operation]:
-    """Yield what the journals in a directory say, or those of one worker."""
+    """Yield the calls in the journals of a directory, or of one worker."""
     for name in sorted(os.listdir(directory)):
         if worker and not name.startswith(f"{worker}."):
             continue
         with open(os.path.join(directory, name), "rb") as file:
-            # The last line of one that was killed may not be whole: then it had said nothing.
+            # The last line of a killed worker may be incomplete: then it was not answered.
             lines = [json.loads(line) for line in file if line.endswith(b"\n")]
         asked: Operation | None = None
         for line in lines:
@@ -190,7 +190,7 @@ class _Workers:
                 if time.monotonic() > deadline:
                     names = ", ".join(self._living)
                     return [*noticed, Violation("hung", "", f"still running: {names}")]
-                noticed += self._bury()
+                noticed += self._collect()
                 due = kills - self.kills.total()
                 while len(self._living) < processes and due > 0:
                     self._start(_MORE, [])
@@ -213,8 +213,8 @@ class _Workers:
         return begun and orders.death is None
 
     def _asked(self) -> int:
-        """Return about how many things have been asked for."""
-        # A question and its answer take about so many bytes.
+        """Return about how many calls were made."""
+        # A call and its answer take about 260 bytes.
         return (self._ended + sum(map(self._size, self._living))) // 260
 
     def _size(self, name: str) -> int:
@@ -241,7 +241,7 @@ class _Workers:
         process.start()
         self._living[name] = process, orders
 
-    def _bury(self) -> list[Violation]:
+    def _collect(self) -> list[Violation]:
         """Forget those that have ended, replace those that killed themselves; return what was wrong."""
         noticed = []
         for name, (process, orders) in list(self._living.items()):

@@ -81,7 +81,7 @@ class _Life(NamedTuple):
         return None
 
     def is_alive(self, begin: int, end: int) -> bool:
-        """Say whether nobody can have found the session deleted from `begin` to `end`."""
+        """Return whether no call can have found the session deleted from `begin` to `end`."""
         return all(
             deletion.invoked > end
             or any(
@@ -115,12 +115,12 @@ class _Session:
         self._known = self._what_was_known()
 
     def _what_was_known(self) -> tuple[list[int], list[int]]:
-        """Return moments, and up to which seq somebody had been told of the session by then."""
+        """Return times, and the last seq that was acknowledged by then."""
         told = sorted((_returned(one), max(_seqs(one), default=0)) for one in self._operations)
         return [moment for moment, _ in told], list(accumulate((seq for _, seq in told), max))
 
     def known_before(self, moment: int) -> int:
-        """Return the last seq of which somebody had been told before a moment."""
+        """Return the last seq that was acknowledged before a time."""
         moments, seqs = self._known
         before = bisect_left(moments, moment)
         return seqs[before - 1] if before else 0
@@ -151,7 +151,7 @@ class _Session:
             self._add("phantom", f"{_name(fork)} was refused, and the child is there")
         if not events:
             if fork.outcome == "ok":
-                self._add("lost", f"{_name(fork)} was acknowledged, and there is no such session")
+                self._add("lost", f"{_name(fork)} was acknowledged, and the session is missing")
             return 0
         begun = next((record for record in events if _is_own_fork(record, fork)), None)
         if begun is None:
@@ -166,7 +166,7 @@ class _Session:
         return at
 
     def _check_records(self, inherited: int) -> None:
-        """Check that every event has its place, and is somebody's."""
+        """Check that every event has its seq, and was appended by a call."""
         own = {one.id: one for one in self._operations if one.do in {"append", "create"}}
         for number, record in enumerate(self.final.events, 1):
             if record.seq != number:
@@ -181,7 +181,9 @@ class _Session:
                 self._add("altered", f"seq {record.seq}, which {name} appended")
             asked = own.get(name)
             if asked is None or asked.asked.get("size", 1) != size or place >= size:
-                self._add("phantom", f"seq {record.seq}: nobody appended {name}, {place} of {size}")
+                self._add(
+                    "phantom", f"seq {record.seq}: no call appended {name}, {place} of {size}"
+                )
             elif place in self._places[name]:
                 first = self._places[name][place]
                 self._add("twice", f"{_name(asked)}: at seq {first} and at seq {record.seq}")
@@ -220,13 +222,13 @@ class _Session:
             return
         if seqs and seqs[0] != expected + 1:
             self._add("compare-and-set", f"{_name(one)}: expected {expected}, and is at {seqs[0]}")
-        # Whoever expects a seq has seen it: a session only grows.
+        # An expected seq was read before: a session only grows.
         if "actual" in one.result and not expected < one.result["actual"] <= len(self.final.events):
             actual = one.result["actual"]
             self._add("compare-and-set", f"{_name(one)}: expected {expected}, refused at {actual}")
 
     def _check_keys(self) -> None:
-        """Check that one key has one answer, whoever asks, and that its events are there once."""
+        """Check that one key has one answer, and that its events are there once."""
         groups: dict[str, list[Operation]] = defaultdict(list)
         for one in self._operations:
             if one.do == "append" and one.asked["key"] is not None:
@@ -240,7 +242,7 @@ class _Session:
                     continue
                 seqs = list(self._places.get(one.result["of"], {}).values())
                 if one.asked["size"] == 1:
-                    # Who adds one message is told of one, also if somebody's batch had the key before.
+                    # An append of one message gets one seq, even if the key belongs to a batch.
                     seqs = seqs[:1]
                 if not there:
                     self._add("lost", f"{_name(one)}: told {one.result['seqs']}, and is not there")
@@ -265,12 +267,12 @@ class _Session:
             if to in unsure:
                 unsure.remove(to)
             else:
-                self._add("phantom", f"seq {seq}: nobody reverted to {to}")
+                self._add("phantom", f"seq {seq}: no call reverted to {to}")
 
     # -- when -----------------------------------------------------------------------------------
 
     def _check_order(self) -> None:
-        """Check that what was asked for after an answer stands behind it."""
+        """Check that a call made after an answer comes after it in the log."""
         placed = []
         for one in self._operations:
             if one.do == "append":
@@ -280,7 +282,7 @@ class _Session:
             if seqs:
                 placed.append((min(seqs), one))
         earliest, who = _NEVER, None
-        # From the end: nothing may have been asked for after something behind it was acknowledged.
+        # From the end: no event may be requested after a later one was acknowledged.
         for seq, one in sorted(placed, reverse=True):
             if who is not None and one.invoked > earliest:
                 self._add("order", f"{_name(one)} is at seq {seq}, before {_name(who)}")
@@ -318,22 +320,22 @@ class _Session:
             if one.result.get("error") == "SessionDeleted" and self.life.is_alive(
                 one.invoked, one.returned
             ):
-                self._add("vanished", f"{_name(one)}: nobody had deleted it")
+                self._add("vanished", f"{_name(one)}: no call had deleted it")
         if not self.final.deleted and (gone := self.life.is_gone(_NEVER, _NEVER)):
             self._add("resurrected", f"is there at the end, after {_name(gone)}")
         if self.final.deleted and not self._may_be_gone():
-            self._add("vanished", "is in the trash at the end, and nobody put it there")
+            self._add("vanished", "is in the trash at the end, and no call deleted it")
 
     def _check_restore(self, one: Operation, returned: int) -> None:
-        """Check that a restoration is told that the session was deleted only if that happened meanwhile."""
+        """Check that a restoration finds the session deleted only if that happened during the call."""
         if one.result.get("error") == "SessionDeleted" and not any(
             deletion.invoked < returned and _returned(deletion) > one.invoked
             for deletion in self.life.deletions
         ):
-            self._add("vanished", f"{_name(one)}: nobody deleted it meanwhile")
+            self._add("vanished", f"{_name(one)}: no call deleted it in the meantime")
 
     def _may_be_gone(self) -> bool:
-        # A child whose parent was deleted meanwhile is taken back by whoever forked it.
+        # A fork whose parent is deleted concurrently is purged by the process that forked it.
         return self.name.startswith("fork/") or not self.life.is_alive(_NEVER - 1, _NEVER - 1)
 
 

@@ -11,24 +11,24 @@ from typing import Any, Literal, NamedTuple
 Kind = Literal[
     "lost",  # acknowledged, and not there
     "twice",  # there more than once
-    "phantom",  # there, and nobody appended it; or it was refused
+    "phantom",  # stored, and not appended by any call, or refused
     "altered",  # there, but not as it was said
     "gap",  # the seqs are not 1, 2, 3 …
     "torn batch",  # a part of a batch, or something in the middle of it
-    "order",  # before something that was acknowledged before it was asked for
+    "order",  # before an event that was acknowledged before the call
     "not a prefix",  # a reader saw what never was the beginning of the session
     "stale",  # a reader did not see what was acknowledged before it looked
     "compare-and-set",  # appended although the session was elsewhere, or refused although it was not
     "key",  # one key, and not one answer
     "fork",  # a child that does not begin as its parent did
     "resurrected",  # there, although it had been deleted
-    "vanished",  # said to be deleted, although nobody had done so
+    "vanished",  # reported as deleted, although no call deleted it
     "failed",  # an error that nothing explains
     "hung",  # a worker that did not come to its end
     "damaged",  # `verify` found something
 ]
 
-#: What came of something that was asked. "unknown": whoever asked was killed before it was told.
+#: What came of something that was asked. "unknown": the process was killed before the answer.
 Outcome = Literal["ok", "refused", "failed", "unknown"]
 
 
@@ -105,7 +105,7 @@ def message(operation: str, place: int, size: int, pad: int) -> dict[str, Any]:
 
 
 def is_intact(said: dict[str, Any]) -> bool:
-    """Say whether a message is what `message` made."""
+    """Return whether a message is unchanged."""
     text = said.get("content")
     return isinstance(text, str) and zlib.crc32(text.encode()) == said.get("sum")
 

@@ -48,7 +48,7 @@ REFUSALS: Final[Mapping[str, set[str]]] = {
     "delete": {"SessionNotFound", *_GONE},
     # Another may delete it again before it is quite there.
     "restore": {"SessionNotFound", *_GONE},
-    # Somebody else is compacting it.
+    # Another process is compacting it.
     "compact": {"LockTimeout", "SessionNotFound", *_GONE},
 }
 
@@ -56,7 +56,7 @@ REFUSALS: Final[Mapping[str, set[str]]] = {
 STEADY: Final = ("steady/0", "steady/1")
 MORTAL: Final = ("mortal/0", "mortal/1")
 
-#: Children and created sessions are so many at most: a history is about few sessions and many who meet there.
+#: Maximum forks and created sessions: a history has few sessions with many callers.
 _FAMILY: Final = 8
 #: How many keys a session has that anybody may use.
 _KEYS: Final = 400
@@ -101,7 +101,7 @@ class Thread:
         self._said: list[tuple[str, str]] = []
 
     def run(self, operations: int, weights: Mapping[str, int]) -> None:
-        """Ask for so many things, at random."""
+        """Make a number of random calls."""
         while self._kept:
             self._append(*self._kept.pop())
         names, shares = list(weights), list(weights.values())
@@ -158,7 +158,7 @@ class Thread:
         return self._rng.choice((*STEADY, *STEADY, *MORTAL, *self._family))
 
     def _last(self, session: str) -> int | None:
-        """Return the last seq; None if it cannot be told, which whoever reads or appends will journal."""
+        """Return the last seq; None if it cannot be read, which the next call will journal."""
         try:
             return self._store.session(session).seq
         except hansard.HansardError:
@@ -176,7 +176,7 @@ class Thread:
     ) -> None:
         name = self._next()
         of = content or name
-        # By the content's name alone: who asks again must say the same.
+        # From the content's name only: a retry must have the same content.
         chance = random.Random(of)
         # Only a record that is longer than what the system writes in one piece can be torn by a kill.
         pad = _LONG if chance.random() < 0.01 else chance.choice((0, 1, 2, 5, 60))

@@ -197,7 +197,7 @@ class Faults:
         return call
 
     def _strikes(self, operation: str) -> bool:
-        """Count a call, and say whether it is the one. The caller holds the mutex."""
+        """Count a call, and return whether it is the one. The caller holds the mutex."""
         if not self._at or operation not in self._only:
             return False
         self._seen += 1

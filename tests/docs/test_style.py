@@ -9,12 +9,36 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")]
 )
+#: Every text of the project that people read: pages, and the source with its comments and messages.
+TEXTS = sorted(
+    path
+    for pattern in (
+        "README.md",
+        "CHANGELOG.md",
+        "docs/**/*.md",
+        "src/hansard/cli/**/*.py",
+        "tools/**/*",
+    )
+    for path in ROOT.glob(pattern)
+    if path.suffix in {".md", ".py", ".c", ".sh", ""}
+    and path.is_file()
+    and "reference" not in path.parts
+)
 _CODE = re.compile(r"^```[\s\S]*?^```$|^(?: {4}|\t).*$|`[^`\n]*`", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_BANNED = re.compile(
-    r"\b(whoever|nobody|somebody|anew|for ever|be it|meanwhile|by itself|of its own|behind|beside|"
-    r"mend(?:ed|ing|s)?|the like|asked for|goes on|let go of|(?<!there )is no [a-z]+)\b",
+#: Words to avoid, because there is a standard one.
+_AVOIDED = re.compile(
+    r"\b(whoever|nobody|somebody|everybody|anew|for ever|be it|so many|the like|of its own|by itself|"
+    r"beside|behind|mend(?:ed|ing|s)?|asked for|meanwhile|goes on|lets? go of|other hands|says? whether|"
+    r"learnt|folder|spoken|buried|caretaker|teller|upkeep|thaw\w*|(?<!there )is no (?!longer)[a-z]+)\b",
     re.IGNORECASE,
+)
+#: Technical terms and quotations: a path below the repository, and a text that must be in it.
+_ALLOWED = (
+    ("tools/record.py", "asked for"),  # said in a conversation
+    ("tools/bench/conversation.py", "folder"),  # likewise
+    ("tools/crash/hostile.py", '"folder'),  # a name on disk
+    ("src/hansard/cli/commands/doctor.py", "index.behind"),  # a public name
 )
 
 
@@ -23,9 +47,7 @@ def _name(page: Path) -> str:
 
 
 def _prose(page: Path) -> str:
-    # Without the table of modules, which is generated from their docstrings.
-    text = re.sub(r"^\| `[\w/]+\.py`.*", "", page.read_text("utf-8"), flags=re.MULTILINE)
-    return _CODE.sub("CODE", text)
+    return _CODE.sub("CODE", _text(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -45,7 +67,18 @@ def test_lines_are_short(page: Path) -> None:
     assert not [line for line in lines if len(line) > 200]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_words_are_plain(page: Path) -> None:
-    """No phrase of the list of words to avoid is used."""
-    assert not sorted({found.lower() for found in _BANNED.findall(_prose(page))})
+@pytest.mark.parametrize("path", TEXTS, ids=_name)
+def test_words_are_plain(path: Path) -> None:
+    """No text uses a word that has a standard one in its place."""
+    found = [
+        f"{_name(path)}:{number}: {match[0]}"
+        for number, line in enumerate(_text(path).splitlines(), 1)
+        for match in _AVOIDED.finditer(line)
+        if not any(_name(path) == allowed and part in line for allowed, part in _ALLOWED)
+    ]
+    assert not found
+
+
+def _text(path: Path) -> str:
+    # Without the table of modules, which is generated from their docstrings.
+    return re.sub(r"(?m)^\| `[\w/]+\.py`.*", "", path.read_text("utf-8"))

@@ -1,8 +1,8 @@
-"""Runs of a store that a power cut may end at any point, and what must be found then.
+"""Runs of a store that a power cut may end at any call, and what must be readable then.
 
-A run is a plan of steps. `tests.crashlab.crashes` rebuilds what may be left of it after each call; here
-each of these states is opened, read, verified and appended to, and compared with what had been acknowledged.
-`PLANS` are all runs; `tools/crash/campaign` goes through them too.
+A run is a list of steps. `tests.crashlab.crashes` rebuilds every state that a power cut may leave; each state
+is opened, read, verified and appended to, and compared with what had been acknowledged. The campaign uses
+`PLANS`, too.
 """
 
 import errno
@@ -21,14 +21,14 @@ CHILD = "child"
 
 Durability = Literal["sync", "os"]
 
-#: What a stranger finds where there is no store; where there is one and no session, None.
+#: The state without a store; a store without the session is None.
 NO_STORE = "no store"
 
 MESSAGES = [{"n": n} for n in range(1, 6)]
 
 
 class Run:
-    """A run that is recorded: its steps, and what a stranger sees before and after each."""
+    """A recorded run: its steps, and the state before and after each."""
 
     def __init__(self, base: Path, durability: Durability = "sync") -> None:
         self._base = base
@@ -36,9 +36,9 @@ class Run:
         self._durability: Durability = durability
         self._stores: list[hansard.Store] = []
         self.steps: list[Callable[[], object]] = []
-        #: What may be seen after so many steps have been acknowledged, and before the next has begun.
+        #: The states that may be read after each number of acknowledged steps.
         self.states: list[tuple[object, ...]] = [(NO_STORE,)]
-        #: The sessions that are looked at; with more than one, what is seen is a tuple.
+        #: The sessions that are read; with more than one, a state is a tuple.
         self.ids: tuple[str, ...] = (ID,)
 
     def open(self) -> None:
@@ -47,7 +47,7 @@ class Run:
         self._stores.append(store)
 
     def open_and_be_refused(self) -> None:
-        """Make a store whose names are not synced, and hear so."""
+        """Create a store whose names are not synced, which is an error."""
         with faults.fail(errno.EIO, only=("sync_directory",)):
             try:
                 hansard.open(self._path)
@@ -84,8 +84,8 @@ class Run:
         return self._stores[0]
 
     def allowed(self, acknowledged: int) -> list[object]:
-        """Return what may be seen when the power goes after so many acknowledged steps."""
-        # With "os" a prefix of what was written; what was acknowledged may be gone.
+        """Return the states that may be read after a power cut, by the number of acknowledged steps."""
+        # With "os" a prefix of what was written; acknowledged events may be lost.
         first = acknowledged if self._durability == "sync" else 0
         seen = [state for states in self.states[first : acknowledged + 2] for state in states]
         if self._durability == "os" and len(self.ids) > 1:
@@ -99,7 +99,7 @@ class Run:
 # -- the runs --------------------------------------------------------------------------------------
 
 
-def whole_life(run: Run) -> None:
+def life_cycle(run: Run) -> None:
     """Open, create, append three times, delete, restore, append."""
     run.step(run.open, None)
     run.step(lambda: run.store.create(ID), [])
@@ -138,8 +138,8 @@ def sealing_and_joining(run: Run) -> None:
     run.append(MESSAGES[3])
 
 
-def compacting_beside_a_writer(run: Run) -> None:
-    """Let one store compact, and another, which had the log open before, go on appending."""
+def compacting_while_writing(run: Run) -> None:
+    """Compact in one store, while another, which had the log open before, appends."""
     run.step(run.open, None)
     run.step(run.open, None)
     run.append(MESSAGES[0])
@@ -152,7 +152,7 @@ def compacting_beside_a_writer(run: Run) -> None:
 
 
 def redacting(run: Run) -> None:
-    """Take a message out, and compact, so that its bytes go."""
+    """Redact a message, and compact."""
     run.step(run.open, None)
     run.append(*MESSAGES[:3])
     run.step(lambda: run.store.session(ID).redact(2), [MESSAGES[0], MESSAGES[2]])
@@ -161,7 +161,7 @@ def redacting(run: Run) -> None:
 
 
 def reverting(run: Run) -> None:
-    """Go back, and on from there."""
+    """Revert, and append."""
     run.step(run.open, None)
     run.append(*MESSAGES[:3])
     run.step(lambda: run.store.session(ID).revert(1), MESSAGES[:1])
@@ -169,7 +169,7 @@ def reverting(run: Run) -> None:
 
 
 def streaming(run: Run) -> None:
-    """Say a message in parts, of which a synced append makes the first ones durable."""
+    """Stream a message in parts; a synced append makes the first ones durable."""
     said = {"role": "assistant", "content": "one two"}
 
     def say() -> None:
@@ -181,7 +181,7 @@ def streaming(run: Run) -> None:
         return [MESSAGES[0], {"role": "assistant", "content": text, "partial": True}]
 
     run.step(run.open, None)
-    # Until it is finished, whatever there is of it is shown as partial.
+    # Until it is finished, it is shown as partial.
     run.step(
         lambda: run.store.session(ID).add_message(MESSAGES[0]),
         [MESSAGES[0]],
@@ -204,7 +204,7 @@ def forking(run: Run) -> None:
 
 
 def importing(run: Run) -> None:
-    """Import a session that was exported from another store, and go on."""
+    """Import a session that was exported from another store, and append."""
     with hansard.open(run._base.with_name("elsewhere"), durability="os") as other:
         other.session(ID).add_messages(MESSAGES[:3])
         exported = b"".join(other.session(ID).export())
@@ -233,11 +233,11 @@ class Plan(NamedTuple):
 PLANS = {
     plan.name: plan
     for plan in (
-        Plan("whole life", whole_life),
+        Plan("life cycle", life_cycle),
         Plan("two writers", two_writers),
         Plan("second try", second_try, ("sync",)),
         Plan("sealing and joining", sealing_and_joining),
-        Plan("compacting beside a writer", compacting_beside_a_writer),
+        Plan("compacting while writing", compacting_while_writing),
         Plan("redacting", redacting),
         Plan("reverting", reverting),
         Plan("streaming", streaming, ("sync",)),
@@ -252,7 +252,7 @@ PLANS = {
 
 
 def seen_after_the_cut(path: Path, ids: tuple[str, ...] = (ID,)) -> object:
-    """Return what a stranger finds, and fail unless the store can be used."""
+    """Return the state, and fail unless the store can be used."""
     try:
         store = hansard.open(path, create=False, durability="os", auto_compact=False)
     except hansard.StoreNotFound:
@@ -277,12 +277,12 @@ def _seen(store: hansard.Store, session_id: str) -> list[dict[str, Any]] | None:
 def problem_of(
     state: crashes.State, allowed: list[object], ids: tuple[str, ...], place: Path
 ) -> str:
-    """Build a state in a fresh directory, and return what is wrong with it; mostly nothing."""
+    """Build a state in a new directory, and return what is wrong with it, mostly nothing."""
     state.build(place)
     try:
         seen = seen_after_the_cut(place / "store", ids)
     except hansard.Damaged as error:
-        # What lies behind a hole cannot be believed, and that is said.
+        # Events after a hole are reported as damage.
         seen = allowed[0] if state.hole else repr(error)
     except (hansard.HansardError, AssertionError) as error:
         seen = repr(error)
@@ -315,7 +315,7 @@ def broken_promises(
         tmp_path: where the run is taken and the states are built.
         plan: adds the steps to a run.
         durability: what the store promises.
-        sample: look at so many of the states only, drawn by chance.
+        sample: a random generator, and the number of states to check.
     """
     run, recording = recorded(tmp_path, plan, durability)
     states: Iterable[crashes.State] = recording.states()

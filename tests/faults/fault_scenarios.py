@@ -1,8 +1,8 @@
-"""What a store is doing when a fault strikes, and what may be found afterwards.
+"""What a store does when a fault occurs, and the states that are allowed afterwards.
 
-A scene has two parts: `prepare` makes a store in peace, and one of the `steps` is struck. Whatever
-the fault, a stranger who opens the store afterwards must find the state from before that step, or
-the one from after it; and if the step was acknowledged, the one from after.
+A scene has two parts: `prepare` creates a store without faults, and the fault occurs in one of the `steps`.
+Another process must then read the state before that step or after it, and the one after it if the step was
+acknowledged.
 """
 
 import gc
@@ -30,7 +30,7 @@ FOURTH = {"role": "assistant", "content": "fourth"}
 
 @dataclass(frozen=True)
 class Seen:
-    """What a stranger reads of the one session; None for messages: there is no session."""
+    """The content of the session; None for messages: the session does not exist."""
 
     messages: list[dict[str, Any]] | None
     metadata: dict[str, Any]
@@ -47,24 +47,24 @@ Step = Callable[[hansard.Store], object]
 
 @dataclass(frozen=True)
 class Scene:
-    """Something that a store does in steps, and what a stranger sees before and after each."""
+    """Steps of a store, and the state before and after each."""
 
     name: str
     prepare: Callable[[str], None]
     steps: tuple[Step, ...]
     states: tuple[Seen, ...]
-    #: The messages that a step appends, once more if it is done once more.
+    #: The messages that a step appends, again if it is repeated.
     adds: tuple[tuple[dict[str, Any], ...], ...] = ()
 
     def __str__(self) -> str:
         return self.name
 
     def allowed(self, acknowledged: int) -> tuple[Seen, ...]:
-        """Return what a fault may leave once so many steps have been acknowledged."""
+        """Return the allowed states after a number of acknowledged steps."""
         return self.states[acknowledged : acknowledged + 2]
 
-    def after_going_on(self, seen: Seen, acknowledged: int) -> Seen:
-        """Return the state once the steps that were not acknowledged have been done again."""
+    def after_retry(self, seen: Seen, acknowledged: int) -> Seen:
+        """Return the state after the steps that were not acknowledged are repeated."""
         if not self.adds:
             return self.states[-1]
         more = [message for added in self.adds[acknowledged:] for message in added]
@@ -77,7 +77,7 @@ def log_of(path: str | Path) -> Path:
 
 
 def look(path: str | Path) -> Seen:
-    """Read the session as a stranger would, in a store opened for this, which writes nothing."""
+    """Read the session in a read-only store."""
     try:
         store = hansard.open(path, read_only=True)
     except hansard.StoreNotFound:
@@ -190,7 +190,7 @@ SCENES = [
 
 
 class Leftovers:
-    """What a fault must not leave behind: descriptors and threads."""
+    """What a fault must not leave: descriptors and threads."""
 
     def __init__(self) -> None:
         self._threads = threading.active_count()
@@ -203,21 +203,21 @@ class Leftovers:
 
     def check(self) -> None:
         """Fail if there is more than there was."""
-        # Fewer is no fault of this test: what an earlier one left has ended meanwhile.
+        # Fewer is fine: those of an earlier test have ended.
         if self._count() <= self._descriptors and threading.active_count() <= self._threads:
             return
-        # What cycles hold is nobody's. Looked for only if it must be: each time costs more than the fault.
+        # Collect cycles only if necessary: it costs more than the fault.
         gc.collect()
         assert self._count() <= self._descriptors
         assert threading.active_count() <= self._threads
 
 
 def temporaries(path: str | Path) -> list[Path]:
-    """Return all files of a store that are somebody's unfinished work."""
+    """Return all unfinished files of a store."""
     return list(Path(path).rglob(".tmp-*"))
 
 
 def do_not_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
-    """Let syncs return at once: what they covered is what the fault injector says, not the disk."""
+    """Skip syncs: the fault injector decides what they cover, not the disk."""
     patch.setattr(disk, "sync", os.fstat)
     patch.setattr(disk, "sync_directory", os.fstat)

@@ -1,4 +1,4 @@
-"""The campaign counts right: what fails, dies, hangs or leaves something behind is told."""
+"""The campaign counts cases that fail, are killed, hang, or leave something."""
 
 import json
 import random
@@ -23,7 +23,7 @@ def trial(*labels: str, place: Path, jobs: int = 2) -> Report:
     return Report(7, "per-run", [tally])
 
 
-def test_all_that_goes_wrong_is_counted_and_the_rest_goes_on(
+def test_all_failures_are_counted_and_other_cases_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-17: a case that fails, raises, kills its process or hangs is one failure, and stops no other."""
@@ -45,7 +45,7 @@ def test_all_that_goes_wrong_is_counted_and_the_rest_goes_on(
 
 
 def test_what_is_left_over_is_told(tmp_path: Path) -> None:
-    """N-38: a descriptor or a thread that a case leaves behind is counted against it, and once."""
+    """N-38: a descriptor or a thread that a case leaves is counted, once."""
     report = trial("leaks", "works 1", "threads", "works 2", place=tmp_path, jobs=1)
     (tally,) = report.tallies
     assert [label for label, _ in tally.left] == ["leaks", "threads"]

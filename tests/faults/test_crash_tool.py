@@ -1,4 +1,4 @@
-"""The tool that rebuilds crash states does what it says: the tests of power cuts stand on it."""
+"""The tool that rebuilds crash states works: the tests of power cuts depend on it."""
 
 import os
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def directory(base: Path) -> Iterator[int]:
 
 
 def trees(recording: crashes.Recording, acknowledged: int | None = None) -> list[crashes.Tree]:
-    """Return the states, all or those after so many steps."""
+    """Return the states, all or those after a number of steps."""
     return [
         state.tree
         for state in recording.states()

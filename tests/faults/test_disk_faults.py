@@ -130,7 +130,7 @@ class Struck:
                 step(store)
             except (hansard.SessionExists, hansard.SessionDeleted, hansard.SessionNotFound):
                 assert seen == self.scene.states[-1], "only what was done may be refused"
-        assert look(self.stage) == self.scene.after_going_on(seen, self.acknowledged)
+        assert look(self.stage) == self.scene.after_retry(seen, self.acknowledged)
         store.close()
 
     def close(self) -> None:

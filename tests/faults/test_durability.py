@@ -18,7 +18,7 @@ from hansard.log.store_directory import StoreDirectory
 from hansard.log.write_batch import SyncTarget
 from hansard.log.writer import LogWriter
 from tests.crashlab import faults
-from tests.faults.crash_runs import ID, MESSAGES, PLANS, Plan, Run, broken_promises, whole_life
+from tests.faults.crash_runs import ID, MESSAGES, PLANS, Plan, Run, broken_promises, life_cycle
 from tests.faults.fault_scenarios import do_not_wait_for_the_disk
 
 
@@ -326,4 +326,4 @@ def test_a_store_that_forgets_a_sync_is_found_out(
 ) -> None:
     """N-17, N-37: with any one of its syncs taken out, the store is caught losing what it acknowledged."""
     mutate(quick)
-    assert any(broken_promises(tmp_path, whole_life))
+    assert any(broken_promises(tmp_path, life_cycle))

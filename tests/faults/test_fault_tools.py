@@ -1,4 +1,4 @@
-"""The fault tools do what they say: the tests that use them stand on this."""
+"""The fault tools work: many tests depend on them."""
 
 import errno
 from pathlib import Path
@@ -74,8 +74,8 @@ def test_every_call_that_changes_something_is_in_the_list() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_dead_do_nothing(path: Path, when: faults.When) -> None:
-    """N-39: from the blow on, no call has any effect, not even one that only looks."""
+def test_a_killed_process_does_nothing(path: Path, when: faults.When) -> None:
+    """N-39: after the kill, no call has an effect, not even one that only reads."""
     size = log(path).stat().st_size
     with (
         hansard.open(path) as store,

@@ -1,6 +1,6 @@
 """Claims about what hansard reads and did not write: no wrong answer, no other error than ours, no hang.
 
-Each run feeds some thousand inputs; `tools/crash/campaign --rows 13` goes on for ten minutes.
+Each run feeds some thousand inputs; `tools/crash/campaign --rows 13` runs for ten minutes.
 """
 
 import random

@@ -1,7 +1,6 @@
-"""Claims about histories: many processes and threads ask a store for all it can do, and every answer fits.
+"""Histories: many processes and threads make all kinds of calls, and every answer is consistent.
 
-And about the checker: each kind of violation is found in a history made by hand, and a store without its lock
-is found out.
+The checker finds each kind of violation in a handwritten history, and a store without its lock.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ S = "steady/0"
 
 
 class Story:
-    """A history that is being made up: every call takes its turn, one unit of time after the other."""
+    """A handwritten history: calls one after the other, one unit of time each."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -26,14 +25,14 @@ class Story:
         self.sessions: dict[str, End] = {}
 
     def tick(self) -> int:
-        """Let time pass."""
+        """Advance the clock."""
         self.now += 1
         return self.now
 
     def ask(
         self, do: str, session: str = S, outcome: Any = "ok", *, result: Any = None, **asked: Any
     ) -> Operation:
-        """Ask, and be answered before anybody else asks."""
+        """Add a call and its answer."""
         number = len(self.operations) + 1
         begun = self.tick()
         ended = None if outcome == "unknown" else self.tick()
@@ -52,7 +51,7 @@ class Story:
         outcome: Any = "ok",
         kept: bool = True,
     ) -> Operation:
-        """Append so many messages, which then are there, unless they are not `kept`."""
+        """Add an append of `size` messages, which are stored if `kept`."""
         name = of or f"w0.0.{len(self.operations) + 1}"
         events = self.sessions.setdefault(session, End([])).events
         begin = len(events) + 1
@@ -65,42 +64,42 @@ class Story:
         return self.ask("append", session, outcome, result=result, **asked)
 
     def put(self, session: str, said: dict[str, Any], key: str | None = None) -> None:
-        """Let a message be there, whoever said it."""
+        """Store a message."""
         events = self.sessions.setdefault(session, End([])).events
         events.append(Record(len(events) + 1, "message.added", {"message": said}, key))
 
     def put_event(self, session: str, kind: str, **data: Any) -> None:
-        """Let another event be there."""
+        """Store another event."""
         events = self.sessions.setdefault(session, End([])).events
         events.append(Record(len(events) + 1, kind, data))
 
     def read(self, session: str = S, *, upto: int | None = None) -> Operation:
-        """Read what there is."""
+        """Add a read of the stored events."""
         seen = self.sessions[session].events[:upto]
         return self.ask(
             "read", session, result={"seq": len(seen), "digest": digest(EMPTY, seen)}, after=0
         )
 
     def view(self, *places: tuple[str, int]) -> Operation:
-        """Look at the model view, and see messages by operation and place."""
+        """Add a read of the model view, with messages by operation and place."""
         seen = EMPTY
         for name, place in places:
             seen = view_digest(seen, {"op": name, "place": place})
         return self.ask("view", result={"digest": seen})
 
     def alter(self, seq: int, **changes: Any) -> None:
-        """Let a message be another than was said."""
+        """Change a stored message."""
         record = self.sessions[S].events[seq - 1]
         said = {**record.data["message"], **changes}
         self.sessions[S].events[seq - 1] = record._replace(data={"message": said})
 
     def end(self, *noticed: Violation) -> History:
-        """Return what has happened."""
+        """Return the history."""
         return History(self.operations, self.sessions, list(noticed))
 
 
 def good() -> Story:
-    """Return a history in which a little of everything happened, and nothing is wrong."""
+    """Return a valid history with some of every call."""
     story = Story()
     story.append()
     story.append(size=3)
@@ -142,12 +141,12 @@ def good() -> Story:
 
 
 def test_a_history_in_which_all_is_well_has_no_violation() -> None:
-    """N-17: a history of appends, batches, keys, forks, reverts and deletes as they should be is passed."""
+    """N-17: a valid history of appends, batches, keys, forks, reverts and deletes has no violation."""
     assert histories.check(good().end()) == []
 
 
 def test_keys_that_are_used_again_are_no_violation() -> None:
-    """N-54, N-56: of somebody's batch one may be told its first; who was refused may ask again, later."""
+    """N-54, N-56: a retry may get the first event of a batch; a refused append may be retried."""
     story = Story()
     batch = story.append(size=3, key="b")
     asked: dict[str, Any] = {"size": 1, "expected": None}
@@ -161,13 +160,13 @@ def test_keys_that_are_used_again_are_no_violation() -> None:
 
 
 def leave_a_gap(story: Story) -> None:
-    """Give the last event a seq too high."""
+    """Leave a gap before the last seq."""
     last = story.sessions[S].events[-1]
     story.sessions[S].events[-1] = last._replace(seq=last.seq + 1)
 
 
 def tear(story: Story) -> None:
-    """Keep two of three."""
+    """Store two of three events of a batch."""
     for place in range(2):
         story.put(S, message(f"w0.0.{len(story.operations) + 1}", place, 3, 1))
     asked: dict[str, Any] = {
@@ -180,7 +179,7 @@ def tear(story: Story) -> None:
 
 
 def interleave(story: Story) -> None:
-    """Put something between the first and the second of a batch."""
+    """Store an event inside a batch."""
     name = f"w0.0.{len(story.operations) + 1}"
     story.put(S, message(name, 0, 2, 1))
     story.put_event(S, "session.reverted", seq=8)
@@ -191,7 +190,7 @@ def interleave(story: Story) -> None:
 
 
 def reorder(story: Story) -> None:
-    """Let what was asked for later stand before what was acknowledged earlier."""
+    """Store a later append before one that was acknowledged earlier."""
     first, second = story.append(), story.append()
     events = story.sessions[S].events
     events[-2], events[-1] = (
@@ -211,19 +210,19 @@ def refuse_for_nothing(story: Story) -> None:
 
 
 def answer_a_key_otherwise(story: Story) -> None:
-    """Tell who asks again another seq."""
+    """Answer a retry with another seq."""
     asked: dict[str, Any] = {"size": 1, "key": "k", "expected": None, "of": "w0.0.3"}
     story.ask("append", result={"seqs": [6], "of": "w0.0.3"}, **asked)
 
 
 def fork_from_another(story: Story) -> None:
-    """Let a child begin otherwise than its parent."""
+    """Change an inherited event of a fork."""
     child = story.sessions["fork/a"].events
     child[0] = child[0]._replace(stamp="another time")
 
 
 def fork_elsewhere(story: Story) -> None:
-    """Fork at another seq than was asked for."""
+    """Fork at another seq than requested."""
     story.sessions["fork/b"] = End(list(story.sessions[S].events[:2]))
     story.put_event("fork/b", "session.forked", parent=S, seq=2)
     story.ask("fork", child="fork/b", at=3)
@@ -245,14 +244,14 @@ def list_the_deleted(story: Story) -> None:
 
 
 def find_the_deleted(story: Story) -> None:
-    """Find what a session said that was deleted, and not restored."""
+    """Find a text of a session that was deleted, and not restored."""
     story.ask("delete", "mortal/0")
     story.ask("search", "mortal/0", result={"found": ["mortal/0"]}, word="w0.0.13/0/0")
     story.ask("restore", "mortal/0")
 
 
 def end_in_the_trash(story: Story) -> None:
-    """Find a session in the trash that nobody put there."""
+    """Find a session in the trash that no call deleted."""
     story.sessions[S] = story.sessions[S]._replace(deleted=True)
 
 
@@ -351,20 +350,20 @@ def test_the_checker_finds_each_kind_of_violation(
 
 
 def test_what_was_noticed_besides_is_a_violation() -> None:
-    """N-17: what hung, and what `verify` found, is reported with the rest."""
+    """N-17: a hang, and findings of `verify`, are reported, too."""
     hung = Violation("hung", "", "still running: w3")
     damaged = Violation("damaged", S, "checksum mismatch")
     assert histories.check(good().end(hung, damaged)) == [hung, damaged]
 
 
 def show(history: History) -> str:
-    """Return what is wrong, as text."""
+    """Return the violations as text."""
     return "\n".join(map(str, histories.check(history)))
 
 
 @pytest.mark.slow
 def test_a_history_with_kills_breaks_no_promise(tmp_path: Path, seed: int) -> None:
-    """N-16, N-17, N-22, N-26, N-39: 4 processes × 2 threads do all at once, some are killed; all fits."""
+    """N-16, N-17, N-22, N-26, N-39: 4 processes × 2 threads make all calls, some are killed; no violation."""
     history = histories.run(
         tmp_path / "store",
         operations=45,
@@ -396,6 +395,4 @@ def test_a_history_without_the_lock_is_found_out(tmp_path: Path, seed: int) -> N
         )
         if histories.check(history):
             return
-    pytest.fail(
-        "8 threads in 4 processes without a lock did no harm that was noticed, 40 times over"
-    )
+    pytest.fail("8 threads in 4 processes without a lock: no violation was found in 40 runs")

@@ -1,4 +1,4 @@
-"""Claims about interrupts and about memory that runs out, in a process that lives on.
+"""Interrupts and failed allocations, in a process that continues.
 
 Each run takes 500 of the points and 500 of the allocations; `tools/crash/campaign --rows 12` takes all.
 """
@@ -35,7 +35,7 @@ def stage() -> Iterator[Stage]:
 def test_an_interrupt_anywhere_holds_no_lock_and_loses_nothing(
     stage: Stage, rng: random.Random
 ) -> None:
-    """N-23, N-39: 500 interrupts leave the state before or after, no lock, and a store that goes on."""
+    """N-23, N-39: 500 interrupts leave the state before or after, no lock, and a store that works."""
     struck = 0
     for case in cases(1_000, rng):
         if isinstance(case, Interrupted):
@@ -48,7 +48,7 @@ def test_an_interrupt_anywhere_holds_no_lock_and_loses_nothing(
 def test_an_allocation_that_fails_anywhere_holds_no_lock_and_loses_nothing(
     rng: random.Random,
 ) -> None:
-    """N-23, N-39: 500 failed allocations leave the state before or after, no lock, a store that goes on."""
+    """N-23, N-39: 500 failed allocations leave the state before or after, no lock, a store that works."""
     if memory.missing():
         pytest.skip(memory.missing())
     chosen = [case for case in cases(1_000, rng) if isinstance(case, OutOfMemory)]
@@ -102,7 +102,7 @@ def test_no_point_takes_the_end_of_one_file_for_that_of_another(
 def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-23: without the line that lets go of the lead after an interrupt, the check fails."""
+    """N-23: without the line that releases leadership after an interrupt, the check fails."""
 
     def submit(self: GroupCommit[object], order: object) -> None:
         if self._join(order):
@@ -119,7 +119,7 @@ def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
         strike()
 
 
-def test_close_lets_go_of_all_files_after_a_listing(tmp_path: os.PathLike[str]) -> None:
+def test_close_releases_all_files_after_a_listing(tmp_path: os.PathLike[str]) -> None:
     """N-89: a store that has listed and searched has no file open once it is closed, though it is kept."""
     store = hansard.open(tmp_path, durability="os")
     store.session("s").add_message({"role": "user", "content": "words"})
@@ -164,5 +164,5 @@ def test_a_listing_without_memory_for_a_cell_leaks_no_files(tmp_path: Path) -> N
         store.sessions()
         store.session("s").add_message({"n": 2})
     left = {at: files_left_open(tmp_path / "store", at) for at in range(1, 12)}
-    # One may stay open: if there is no memory for the call that closes it.
+    # One may stay open: without memory for the call that closes it.
     assert {at: count for at, count in left.items() if count > 1} == {}

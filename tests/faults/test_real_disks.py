@@ -88,7 +88,7 @@ def test_a_store_that_does_not_sync_loses_what_it_says_is_durable() -> None:
 
 
 def test_a_sync_that_really_fails_shuts_the_session() -> None:
-    """N-29, F-35: on a disk that fails once and then says "OK", nobody appends, nothing promised is lost."""
+    """N-29, F-35: after a failed sync, appends are refused although the disk recovers; nothing is lost."""
     assert kept(FailingDisk().run()).ok
 
 

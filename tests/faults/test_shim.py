@@ -1,4 +1,4 @@
-"""Faults below Python: system calls of a real process are struck through LD_PRELOAD (tools/crash/shim.c).
+"""Faults below Python: system calls of a real process fail through LD_PRELOAD (tools/crash/shim.c).
 
 The faults at the seam (`tests.crashlab.faults`) strike each call in each run: there are its hundreds.
 Here a sample, chosen by the run's seed, shows that nothing goes past the seam, SQLite's files included;
@@ -55,7 +55,7 @@ def test_any_system_call_may_fail_or_be_the_last(rng: random.Random) -> None:
 
 
 def test_any_system_call_that_writes_may_be_cut_short(rng: random.Random) -> None:
-    """N-29, F-28: of a short write nothing half is ever seen, whether the next one goes on or is refused."""
+    """N-29, F-28: a short write is never visible in part, whether the next one continues or fails."""
     assert run_all(short_writes.cases(24, rng)) > 16
 
 
@@ -66,7 +66,7 @@ def test_a_sync_that_loses_the_bytes_is_never_acknowledged(rng: random.Random) -
 
 
 def test_recovery_may_be_struck_at_any_call(rng: random.Random) -> None:
-    """N-39, F-28: who takes up the store of a dead process may fail or die too, and the next one goes on."""
+    """N-39, F-28: recovery may fail or be killed, too, and the next process continues."""
     assert run_all(struck_recovery.cases(16, rng)) > 8
 
 

@@ -150,7 +150,7 @@ def foreign(_: Store, path: Path) -> None:
 
 
 def owned(store: Store, path: Path) -> None:
-    """Open a store that belongs to another user, as one who is not root."""
+    """Open a store that belongs to another user, without being root."""
     store.close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "user", lambda: os.stat(path).st_uid + 5)
@@ -204,7 +204,7 @@ def locked(store: Store, path: Path) -> None:
 
 
 def reenter(store: Store, _: Path) -> None:
-    """Append as a signal handler does in the middle of its own thread's append."""
+    """Append as a signal handler does in the middle of its thread's append."""
     session = store.session("a")
     with session._log._writer._group.exclusive():  # type: ignore[attr-defined]
         session.add_message(USER)

@@ -1,8 +1,7 @@
-"""What users' code can name is written down, and changes only on purpose.
+"""The public names are listed, and change only on purpose.
 
-The list is public_names.txt beside this file: every name in `hansard.__all__`, with the members of
-its classes and the parameters of its calls. After a change that is meant, write it anew and let
-the diff be read in review:
+The list is public_names.txt: every name in `hansard.__all__`, with the members of its classes and the
+parameters of its calls. After an intended change, write the list again and review the diff:
 
     python tests/unit/test_public_names.py --write
 """

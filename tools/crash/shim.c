@@ -75,7 +75,7 @@ static long raw_path(int fd, char *into, size_t room)
     return length;
 }
 
-/* Say where a call leads: a path, or the file behind a descriptor if there is no path. */
+/* Return the path of a call, or that of its descriptor. */
 static void where(int fd, const char *path, char *into, size_t room)
 {
     size_t length = 0;
@@ -109,7 +109,7 @@ static void die(void)
         pause();
 }
 
-/* Count a call, and say whether it is to be struck. Dies here, if that is the plan. */
+/* Count a call, and return whether it is the one to fail. The process may be killed here. */
 static int strikes(const char *call, int fd, const char *path)
 {
     char place[PATH_MAX * 2];
@@ -139,7 +139,7 @@ static int strikes(const char *call, int fd, const char *path)
     return hit;
 }
 
-/* Return what a call that was struck returns: it fails, or it is made and nobody lives to see it. */
+/* Return the result of the chosen call: it fails, or it is made and the process is killed. */
 #define STRUCK(made)                     \
     do {                                 \
         if (plan.act == AFTER) {         \
@@ -364,7 +364,7 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 
-/* As programs are asked for that were built with _FORTIFY_SOURCE. */
+/* The names that programs built with _FORTIFY_SOURCE use. */
 int __open_2(const char *path, int flags) { return opened(AT_FDCWD, path, flags, 0); }
 int __open64_2(const char *path, int flags) { return opened(AT_FDCWD, path, flags, 0); }
 int __openat_2(int directory, const char *path, int flags) { return opened(directory, path, flags, 0); }

@@ -27,7 +27,7 @@ DURABILITY = (
         "log/writer.py",
         "        elif any(append.request.durable for append in appends):\n",
         "        elif not any(append.request.durable for append in appends):\n",
-        (f"{_POWER_CUT}[whole life]",),
+        (f"{_POWER_CUT}[life cycle]",),
     ),
     Mutant(
         "no directory is synced for a new session",
