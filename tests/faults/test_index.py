@@ -1,7 +1,6 @@
-"""Claims about an index that is damaged, missing, in the way or full: no answer depends on it.
+"""No answer depends on an index that is damaged, missing, replaced or on a full disk.
 
-Beside: `test_listing_at_once`, where many processes list and write. The logs are never touched here, unless
-the claim is about damage of a log.
+`test_listing_at_once` has the tests with several processes.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ MESSAGE = {"role": "user", "content": "hello"}
 
 @pytest.fixture
 def root(tmp_path: Path, rng: random.Random) -> Path:
-    """Return a store in which a lot has happened, and whose index knows of all but the last of it."""
+    """Return a store after random calls, whose index lacks the last ones."""
     path = tmp_path / "store"
     with hansard.open(path, durability="os") as store:
         busy = RandomStore(store, rng, [tmp_path])
@@ -42,13 +41,13 @@ def root(tmp_path: Path, rng: random.Random) -> Path:
 
 
 def truth(root: Path) -> list[SessionInfo]:
-    """Return what there is, read from the logs."""
+    """Return the sessions as read from the logs."""
     with hansard.open(root, read_only=True) as store:
         return reference_listing.everything(store)
 
 
 def check(root: Path) -> None:
-    """Check that a store is listed as its logs say: by a new process, and after a change."""
+    """Check that a store is listed as its logs say, also after a change."""
     expected = truth(root)
     with hansard.open(root, durability="os") as store:
         assert store.sessions().items == expected
@@ -68,8 +67,8 @@ def check(root: Path) -> None:
 # -- the file -----------------------------------------------------------------------------------
 
 
-def test_a_state_that_was_altered_in_the_index_is_not_gone_on_from(tmp_path: Path) -> None:
-    """N-35, N-86: what the index keeps to go on from is believed with its checksum, and else made anew."""
+def test_an_altered_state_in_the_index_is_not_used(tmp_path: Path) -> None:
+    """N-35, N-86: a stored state is used only with a valid checksum; otherwise the log is folded again."""
     root = tmp_path / "altered"
     with hansard.open(root, durability="os") as store:
         for number in range(5):
@@ -86,8 +85,8 @@ def test_a_state_that_was_altered_in_the_index_is_not_gone_on_from(tmp_path: Pat
         assert store.sessions().items[0].message_count == 6
 
 
-def test_a_list_that_cannot_be_emptied_is_not_read_for_ever(tmp_path: Path) -> None:
-    """N-38, N-53: one byte is altered of what is yet to be read: SQLite finds it, and cannot remove it."""
+def test_a_row_that_cannot_be_removed_does_not_cause_an_endless_loop(tmp_path: Path) -> None:
+    """N-38, N-53: one byte of the unread list is altered: SQLite finds the row, and cannot remove it."""
     root = tmp_path / "s"
     names = ["m1", "m2", "m3", "m4", "m5"]
     with hansard.open(root, durability="os") as store:
@@ -108,10 +107,10 @@ def test_a_list_that_cannot_be_emptied_is_not_read_for_ever(tmp_path: Path) -> N
         assert sorted(hit.session for hit in store.search("words")) == names
 
 
-def test_an_index_in_which_nothing_gets_on_is_given_up(
+def test_a_step_without_progress_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-38, N-53: a step that leaves all as it was is the last one, and whoever searches is told."""
+    """N-38, N-53: a step that changes nothing is the last one, and the search raises."""
     monkeypatch.setattr(text_index.TextIndexer, "run", lambda _: None)
     with hansard.open(tmp_path / "s", durability="os") as store:
         store.session("s").add_message({"role": "user", "content": "words"})
@@ -119,8 +118,8 @@ def test_an_index_in_which_nothing_gets_on_is_given_up(
             store.search("words")
 
 
-def test_forks_in_a_circle_are_not_followed_for_ever(tmp_path: Path) -> None:
-    """N-38, N-53: an index that says that a session was forked from its own fork is made anew."""
+def test_a_cycle_of_forks_in_the_index_is_damage(tmp_path: Path) -> None:
+    """N-38, N-53: an index in which a session was forked from its own fork is rebuilt."""
     root = tmp_path / "s"
     with hansard.open(root, durability="os") as store:
         store.session("a").add_messages([{"role": "user", "content": "words"}] * 3)
@@ -138,16 +137,16 @@ def test_forks_in_a_circle_are_not_followed_for_ever(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bytes_that_flip_in_the_index_lose_no_session(root: Path, rng: random.Random) -> None:
-    """N-35, N-86: wherever the index is damaged, nothing raises, and every session is listed as it is."""
+def test_flipped_bytes_in_the_index_lose_no_session(root: Path, rng: random.Random) -> None:
+    """N-35, N-86: wherever the index is damaged, nothing raises, and every session is listed correctly."""
     with sqlite3.connect(index_of(root)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    whole = index_of(root).read_bytes()
+    data = index_of(root).read_bytes()
     expected = truth(root)
-    for place in [*range(0, 100, 9), *(rng.randrange(len(whole)) for _ in range(60))]:
-        damaged = bytearray(whole)
-        for near in range(place, min(place + rng.choice([1, 1, 8, 4096]), len(whole))):
+    for place in [*range(0, 100, 9), *(rng.randrange(len(data)) for _ in range(60))]:
+        damaged = bytearray(data)
+        for near in range(place, min(place + rng.choice([1, 1, 8, 4096]), len(data))):
             damaged[near] ^= rng.randrange(1, 256)
         for path in root.glob("index-*.db-*"):
             path.unlink()
@@ -162,27 +161,27 @@ def test_bytes_that_flip_in_the_index_lose_no_session(root: Path, rng: random.Ra
 
 
 def cut_off(path: Path) -> None:
-    """Leave half of it."""
+    """Truncate it to half its size."""
     os.truncate(path, path.stat().st_size // 2)
 
 
 def empty(path: Path) -> None:
-    """Leave nothing of it."""
+    """Empty it."""
     path.write_bytes(b"")
 
 
 def one_page(path: Path) -> None:
-    """Leave its first page."""
+    """Truncate it to its first page."""
     os.truncate(path, 4096)
 
 
 def a_text(path: Path) -> None:
-    """Put a text there."""
+    """Replace it by text."""
     path.write_text("SQLite format 3? No, this is a text.\n" * 500)
 
 
 def another_database(path: Path) -> None:
-    """Put another program's database there, with a table of the same name."""
+    """Replace it by another program's database, with a table of the same name."""
     path.unlink()
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE index_session (id TEXT)")
@@ -191,43 +190,43 @@ def another_database(path: Path) -> None:
 
 
 def tables_lost(path: Path) -> None:
-    """Take a table out of it."""
+    """Drop a table."""
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE index_session")
     connection.close()
 
 
 def an_older_version(path: Path) -> None:
-    """Let it say that it is of an older version."""
+    """Set an older version."""
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 0")
     connection.close()
 
 
 def a_newer_version(path: Path) -> None:
-    """Let it say that it is of a newer version."""
+    """Set a newer version."""
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {sqlite_storage.VERSION + 1}")
     connection.close()
 
 
 def a_directory(path: Path) -> None:
-    """Put a directory there, with something in it."""
+    """Replace it by a directory that is not empty."""
     path.unlink()
     path.mkdir()
-    (path / "file").write_text("somebody's")
+    (path / "file").write_text("kept")
 
 
 def a_link(path: Path) -> None:
-    """Put a symbolic link there, to a database that is somebody else's."""
-    target = path.parent.parent / "somebody's.db"
+    """Replace it by a symbolic link to a database outside of the store."""
+    target = path.parent.parent / "other.db"
     shutil.copyfile(path, target)
     path.unlink()
     path.symlink_to(target)
 
 
-def a_log_of_its_own_lost(path: Path) -> None:
-    """Take away what SQLite keeps beside it, without a clean end."""
+def an_invalid_wal(path: Path) -> None:
+    """Replace SQLite's files next to it, as after a crash."""
     path.with_name(f"{path.name}-wal").write_bytes(b"\xff" * 5000)
     path.with_name(f"{path.name}-shm").write_bytes(b"\0" * 32768)
 
@@ -245,20 +244,23 @@ def a_log_of_its_own_lost(path: Path) -> None:
         a_newer_version,
         a_directory,
         a_link,
-        a_log_of_its_own_lost,
+        an_invalid_wal,
     ],
 )
-def test_whatever_stands_in_the_place_of_the_index_no_session_is_lost(
+def test_anything_in_place_of_the_index_loses_no_session(
     root: Path, spoil: Callable[[Path], None]
 ) -> None:
-    """N-35, N-86: an index that is damaged, foreign, of another version or no file changes no answer."""
+    """N-35, N-86: an index that is damaged, foreign, of another version or not a file changes no answer."""
     index = index_of(root)
+    target = root.parent / "other.db"
     spoil(index)
+    before = (target.read_bytes(), target.stat().st_mtime_ns) if spoil is a_link else None
     check(root)
     if spoil in {a_directory, a_link, a_newer_version}:
-        # What is not ours to replace is as it was, and sessions are listed without it.
-        assert (index / "file").read_text() == "somebody's" if index.is_dir() else index.exists()
+        # They are not replaced, and sessions are listed without them. No link is followed.
+        assert (index / "file").read_text() == "kept" if index.is_dir() else index.exists()
         assert index.is_symlink() == (spoil is a_link)
+        assert before is None or (target.read_bytes(), target.stat().st_mtime_ns) == before
         if spoil is a_newer_version:
             assert version_of(index) == sqlite_storage.VERSION + 1
     else:
@@ -267,40 +269,31 @@ def test_whatever_stands_in_the_place_of_the_index_no_session_is_lost(
 
 
 def version_of(index: Path) -> int:
-    """Return the version that an index says it has."""
+    """Return the version of an index."""
     connection = sqlite3.connect(index)
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.close()
     return version
 
 
-def test_what_a_link_leads_to_is_not_written(root: Path) -> None:
-    """A symbolic link in the place of the index is not followed: not to read, and not to write."""
-    a_link(index_of(root))
-    target = root.parent / "somebody's.db"
-    before = target.read_bytes(), target.stat().st_mtime_ns
-    check(root)
-    assert (target.read_bytes(), target.stat().st_mtime_ns) == before
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_an_index_that_may_not_be_read_is_done_without(root: Path) -> None:
-    """N-35: without the permission to read or write the index, every session is listed all the same."""
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_index_without_permission_is_not_needed(root: Path) -> None:
+    """N-35: without permission to read or write the index, every session is listed."""
     for mode in (0o000, 0o400):
         index_of(root).chmod(mode)
         check(root)
 
 
-def test_an_index_damaged_under_an_open_store_is_made_anew(
+def test_an_index_damaged_under_an_open_store_is_rebuilt(
     root: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-35, N-86: a store that is open goes on, whatever happens to the file of its index meanwhile."""
-    # Of a file that was replaced while it was in use, SQLite may believe that another has it locked.
+    """N-35, N-86: an open store continues to list, whatever happens to the file of its index."""
+    # SQLite may take a file that was replaced while in use for locked.
     monkeypatch.setattr(sqlite_storage, "_PATIENCE", 0.5)
     with hansard.open(root, durability="os") as store:
         for spoil in (a_text, cut_off, tables_lost, another_database, empty):
             store.sessions()
-            # What is beside it may be of the file before.
+            # The files next to it may belong to its predecessor.
             with contextlib.suppress(sqlite3.DatabaseError):
                 spoil(index_of(root))
             store.session("steady").add_message(MESSAGE)
@@ -314,7 +307,7 @@ def test_an_index_damaged_under_an_open_store_is_made_anew(
 
 
 def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no file of an index grow beyond so many pages: the same error as on a full disk."""
+    """Limit index files to a number of pages: the same error as on a full disk."""
     real = sqlite_storage._connect
 
     def connect(path: str) -> sqlite_storage.Connection:
@@ -327,10 +320,10 @@ def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("pages", [1, 20, 40])
-def test_a_full_disk_keeps_nobody_from_listing(
+def test_a_full_disk_does_not_prevent_a_listing(
     root: Path, pages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-35: where there is no room for an index, sessions are listed without, and nothing is lost."""
+    """N-35: without space for an index, sessions are listed without it."""
     for path in root.glob("index*"):
         path.unlink()
     with monkeypatch.context() as context:
@@ -341,10 +334,10 @@ def test_a_full_disk_keeps_nobody_from_listing(
 
 @pytest.mark.parametrize("only", [("create_file", "remove"), ("write_at", "write"), ("version",)])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO, errno.EROFS])
-def test_a_disk_that_fails_while_an_index_is_made_fails_no_listing(
+def test_disk_errors_while_an_index_is_created_fail_no_listing(
     root: Path, only: tuple[str, ...], number: int
 ) -> None:
-    """N-35: what the system refuses for the index and the marks alone changes no answer."""
+    """N-35: errors of the system for index and change markers change no answer."""
     for path in root.glob("index*"):
         path.unlink()
     expected = [info.id for info in truth(root)]
@@ -366,7 +359,7 @@ def test_a_disk_that_fails_while_an_index_is_made_fails_no_listing(
 
 
 def flip(log: Path, place: int) -> None:
-    """Change one byte of a log, as other hands do: its time changes too."""
+    """Change one byte of a log, and so its modification time."""
     data = bytearray(log.read_bytes())
     data[place] ^= 1
     log.write_bytes(data)
@@ -374,7 +367,7 @@ def flip(log: Path, place: int) -> None:
 
 @pytest.mark.parametrize("warm", [True, False])
 def test_a_damaged_session_is_flagged_and_hides_no_other(tmp_path: Path, *, warm: bool) -> None:
-    """N-35: one damaged of ten: nine are listed whole, and one is flagged, in every order and page."""
+    """N-35: one of ten is damaged: nine are listed, and one is flagged, in every order and page."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
         for number in range(10):
@@ -396,13 +389,13 @@ def test_a_damaged_session_is_flagged_and_hides_no_other(tmp_path: Path, *, warm
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_damage_that_a_reader_meets_is_flagged_in_the_next_listing(
+def test_damage_that_a_reader_found_is_flagged_in_the_next_listing(
     tmp_path: Path, rng: random.Random, *, compacted: bool
 ) -> None:
-    """N-35: bytes that rot behind everybody's back, times unchanged, are flagged once somebody reads them."""
+    """N-35: altered bytes under an unchanged time are flagged once a reader has found them."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
-        # So much that what is new can be read without coming near the damage.
+        # Enough that new events can be read without the damaged part.
         for _ in range(300):
             store.session("s").add_messages([{"pad": rng.randbytes(500).hex()} for _ in range(10)])
         if compacted:
@@ -419,10 +412,8 @@ def test_damage_that_a_reader_meets_is_flagged_in_the_next_listing(
         assert [info.id for info in store.sessions(damaged=True).items] == ["s"]
 
 
-def test_a_session_that_cannot_be_opened_for_a_while_is_listed_whole_afterwards(
-    tmp_path: Path,
-) -> None:
-    """N-35: what the system refuses is flagged, and is asked for again in the next listing."""
+def test_a_session_that_cannot_be_opened_is_read_again_by_the_next_listing(tmp_path: Path) -> None:
+    """N-35: a session that the system refuses to read is flagged, and read again by the next listing."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
         for name in "ab":
@@ -437,7 +428,7 @@ def test_a_session_that_cannot_be_opened_for_a_while_is_listed_whole_afterwards(
 
 @pytest.fixture(autouse=True)
 def _no_database_stays_open() -> Iterator[None]:
-    """Check that no test here leaves databases open behind it."""
+    """Check that no test leaves databases open."""
     before = open_databases()
     yield
     gc.collect()
@@ -445,7 +436,7 @@ def _no_database_stays_open() -> Iterator[None]:
 
 
 def open_databases() -> int:
-    """Return how many descriptors of this process are of databases."""
+    """Return the number of this process's descriptors of databases."""
     found = 0
     for path in Path("/proc/self/fd").glob("*"):
         with contextlib.suppress(OSError):

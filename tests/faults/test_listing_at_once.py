@@ -1,7 +1,6 @@
-"""Claims about listing a store that others write to, list, kill and fork at the same time.
+"""Listing while other processes write, list, are killed and fork.
 
-Beside: `test_index`, for an index that is damaged. Each claim below needs real processes: what one of them
-has acknowledged, another must list.
+Each test needs real processes: what one of them has acknowledged, another must list.
 """
 
 import os
@@ -23,11 +22,11 @@ from tests.unit.index import reference_listing
 MESSAGE = {"role": "user", "content": "hello"}
 
 
-# -- whoever dies -------------------------------------------------------------------------------
+# -- kills --------------------------------------------------------------------------------------
 
 
 def list_and_die(wire: Wire, path: str, at: int) -> bool:
-    """List, and be killed at the nth call of the disk; return that it was not."""
+    """List, and kill this process at the nth call of the disk; return True if it survives."""
     calls = [0]
 
     def count(*_: object) -> None:
@@ -43,10 +42,10 @@ def list_and_die(wire: Wire, path: str, at: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("there", [True, False])
-def test_whoever_is_killed_while_listing_leaves_nothing_stale(
+def test_a_kill_during_an_index_refresh_leaves_nothing_stale(
     tmp_path: Path, *, there: bool
 ) -> None:
-    """N-35, N-86: kill -9 at any moment of a pass; the next listing, by anybody, is what the logs say."""
+    """N-35, N-86: after kill -9 at any moment of an index refresh, the next listing agrees with the logs."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store, Crew() as crew:
         for number in range(6):
@@ -70,8 +69,8 @@ def test_whoever_is_killed_while_listing_leaves_nothing_stale(
         assert at > 20
 
 
-def stay_in_a_pass(wire: Wire, path: str) -> None:
-    """Begin a pass, and stay in the middle of it until told to go on."""
+def stay_in_a_refresh(wire: Wire, path: str) -> None:
+    """Begin an index refresh, and wait in the middle of it."""
     with open_store(path, "os") as store:
 
         def stay(done: int, total: int) -> None:
@@ -81,12 +80,12 @@ def stay_in_a_pass(wire: Wire, path: str) -> None:
         store.sessions(progress=stay)
 
 
-def test_writers_do_not_wait_for_whoever_lists(tmp_path: Path) -> None:
-    """While one process is in the middle of a pass, others append, and a later listing has it."""
+def test_writers_do_not_wait_for_a_listing(tmp_path: Path) -> None:
+    """While one process refreshes the index, others append, and a later listing has their events."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os", lock_timeout=0.5) as store, Crew() as crew:
         store.session("s").add_message(MESSAGE)
-        worker = crew.start(stay_in_a_pass, str(root))
+        worker = crew.start(stay_in_a_refresh, str(root))
         assert worker.hear() == (1, 1)
         for number in range(5):
             store.session("s").add_message(MESSAGE)
@@ -102,7 +101,7 @@ def test_writers_do_not_wait_for_whoever_lists(tmp_path: Path) -> None:
 
 
 def list_in_a_forked_child(wire: Wire, path: str) -> None:
-    """List, fork, and list in both at once, again and again."""
+    """List, fork, and list in both processes concurrently, three times."""
     with open_store(path, "os") as store:
         store.session("s").add_message(MESSAGE)
         assert store.count() == 1
@@ -125,8 +124,8 @@ def list_in_a_forked_child(wire: Wire, path: str) -> None:
     connection.close()
 
 
-def fork_in_mid_pass(wire: Wire, path: str) -> None:
-    """Fork while another thread is in the middle of a pass: the child must neither wait nor disturb it."""
+def fork_during_a_refresh(wire: Wire, path: str) -> None:
+    """Fork while another thread refreshes the index: the child must neither wait nor disturb it."""
     with open_store(path, "os") as store:
         for name in "abc":
             store.session(name).add_message(MESSAGE)
@@ -153,8 +152,8 @@ def fork_in_mid_pass(wire: Wire, path: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.parametrize("job", [list_in_a_forked_child, fork_in_mid_pass])
-def test_a_forked_child_lists_right_and_disturbs_nobody(tmp_path: Path, job: Any) -> None:
-    """A store that a forked child inherits is listed there as in its parent, also if that is just listing."""
+@pytest.mark.parametrize("job", [list_in_a_forked_child, fork_during_a_refresh])
+def test_a_forked_child_lists_like_its_parent(tmp_path: Path, job: Any) -> None:
+    """A forked child lists the inherited store like its parent, even while that lists."""
     with Crew() as crew:
         crew.start(job, str(tmp_path / "store")).result()

@@ -1,4 +1,4 @@
-"""An index by somebody else: a database with programs in it, another's file, another's directory."""
+"""A hostile index: a database with programs in it, another file, another directory."""
 
 import os
 import shutil
@@ -16,11 +16,10 @@ import pytest
 import hansard
 from hansard.backend.local.index_file import LocalIndexFile
 from hansard.index import sqlite_storage
-from hansard.index.sqlite_storage import APPLICATION, VERSION
 from tests.hostile.forge_files import PATIENCE, with_a_good_session
 from tests.unit.disk_probe import index_of
 
-#: A question to it is never answered.
+#: Never returns.
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
 
 
@@ -33,7 +32,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def listed(path: Path) -> list[str]:
-    """List, search and examine a store; return the ids, twice the same."""
+    """List, search and diagnose a store; return the ids."""
     with hansard.open(path, durability="os") as opened:
         opened.diagnose()
         found = [info.id for info in opened.sessions().items]
@@ -75,7 +74,10 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_in_the_index_is_not_run(program: str, store: Path) -> None:
-    """N-86: an index with views, triggers or tables of others is made anew, and no question runs them."""
+    """N-86: an index with foreign views, triggers or tables is rebuilt, and no statement runs them.
+
+    They have our application id and version, which prove nothing.
+    """
     with closing(sqlite3.connect(index_of(store))) as database:
         for statement in PROGRAMS[program]:
             database.execute(statement)
@@ -86,17 +88,6 @@ def test_a_program_in_the_index_is_not_run(program: str, store: Path) -> None:
         names = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
     assert kinds == {"table", "index"}
     assert names.isdisjoint({"more", "t"})
-
-
-def test_a_database_that_only_says_that_it_is_ours_is_made_anew(store: Path) -> None:
-    """N-86: the number that says whose a file is proves nothing."""
-    index_of(store).unlink()
-    with closing(sqlite3.connect(index_of(store))) as database:
-        database.execute(f"PRAGMA application_id = {APPLICATION}")
-        database.execute(f"PRAGMA user_version = {VERSION}")
-        database.execute(f"CREATE VIEW index_entry AS {ENDLESS} i FROM n")
-        database.commit()
-    assert listed(store) == ["good"]
 
 
 def journal_that_deletes(victim: Path, database: Path) -> bytes:
@@ -113,7 +104,7 @@ def journal_that_deletes(victim: Path, database: Path) -> bytes:
     )
 
 
-def beside(path: Path, end: str) -> Path:
+def next_to(path: Path, end: str) -> Path:
     """Return a file that SQLite keeps next to a database."""
     return path.with_name(path.name + end)
 
@@ -124,30 +115,30 @@ def test_a_journal_next_to_the_index_deletes_nothing(store: Path, tmp_path: Path
     precious.write_text("kept")
     index = index_of(store)
     crafted = journal_that_deletes(precious, index)
-    # What it does where it is seen: the database is opened as any program would.
+    # Its effect on a program that opens the database without this protection.
     shutil.copy(index, tmp_path / "bare.db")
-    beside(tmp_path / "bare.db", "-journal").write_bytes(crafted)
+    next_to(tmp_path / "bare.db", "-journal").write_bytes(crafted)
     with closing(sqlite3.connect(tmp_path / "bare.db")) as database:
         database.execute("SELECT * FROM index_meta").fetchall()
     assert not precious.exists()
     precious.write_text("kept")
-    beside(index, "-journal").write_bytes(crafted)
+    next_to(index, "-journal").write_bytes(crafted)
     assert listed(store) == ["good"]
     assert precious.read_text() == "kept"
     assert index_of(store) == index
-    assert not beside(index, "-journal").exists()
+    assert not next_to(index, "-journal").exists()
 
 
 def test_an_index_that_came_with_a_store_is_not_opened(store: Path, tmp_path: Path) -> None:
     """N-86, F-155: an index that was cloned or copied is removed unopened, and rebuilt."""
     with closing(sqlite3.connect(index_of(store))) as database:
-        # It is valid in all respects, and lies.
+        # It is valid, and wrong.
         database.execute("UPDATE index_entry SET info = replace(info, '\"good\"', '\"evil\"')")
         for name, info in database.execute("SELECT id, info FROM index_entry").fetchall():
             crc = zlib.crc32(info.encode())
             database.execute("UPDATE index_entry SET crc = ? WHERE id = ?", (crc, name))
         database.commit()
-    beside(index_of(store), "-wal").write_bytes(b"hostile")
+    next_to(index_of(store), "-wal").write_bytes(b"hostile")
     clone = tmp_path / "clone"
     shutil.copytree(store, clone)
     came = [file.name for file in clone.glob("index-*")]
@@ -161,19 +152,19 @@ def test_a_write_ahead_log_without_its_database_is_not_used(store: Path) -> None
     """N-86, F-155: if only the database was deleted, the new one gets another name."""
     before = index_of(store)
     before.unlink()
-    beside(before, "-wal").write_bytes(b"of another")
+    next_to(before, "-wal").write_bytes(b"of another")
     assert listed(store) == ["good"]
     assert index_of(store) != before
-    assert not beside(before, "-wal").exists()
+    assert not next_to(before, "-wal").exists()
 
 
 def pipe(path: Path) -> None:
-    """Put a pipe there: whoever opens it waits for its other end."""
+    """Create a pipe: opening it waits for its other end."""
     os.mkfifo(path)
 
 
 def dangling(path: Path) -> None:
-    """Put a link there whose target does not exist: SQLite would create it."""
+    """Create a link whose target does not exist: SQLite would create it."""
     path.symlink_to(path.parent.parent / "made elsewhere")
 
 
@@ -182,8 +173,8 @@ def dangling(path: Path) -> None:
 def test_what_is_not_a_regular_file_is_not_opened(
     end: str, plant: Callable[[Path], None], store: Path, tmp_path: Path
 ) -> None:
-    """N-11, N-86, F-4: a pipe, link or directory instead of an index's file stops and misleads no one."""
-    path = store / "index" if end == "stamp" else beside(index_of(store), end)
+    """N-11, N-86, F-4: a pipe, link or directory in place of an index's file is not opened."""
+    path = store / "index" if end == "stamp" else next_to(index_of(store), end)
     path.unlink(missing_ok=True)
     plant(path)
     program = (
@@ -212,7 +203,7 @@ def test_the_index_never_has_a_journal(store: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_another_database_under_a_second_name_stays_as_it_is(store: Path, tmp_path: Path) -> None:
-    """N-11: a database of somebody's, linked to the name of the index, is not written."""
+    """N-11: another database, hard-linked to the name of the index, is not written."""
     index_of(store).unlink()
     with closing(sqlite3.connect(tmp_path / "mine.db")) as database:
         database.execute("CREATE TABLE precious (a)")
@@ -227,7 +218,7 @@ def test_another_database_under_a_second_name_stays_as_it_is(store: Path, tmp_pa
 def test_a_store_swapped_while_its_index_is_opened_is_not_written(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-11, F-4: SQLite opens by path; if that leads elsewhere by then, nothing goes there."""
+    """N-11, F-4: SQLite opens by path; if that leads elsewhere by then, nothing is written there."""
     index_of(store).unlink()
     theirs = tmp_path / "theirs"
     theirs.mkdir()
@@ -237,7 +228,7 @@ def test_a_store_swapped_while_its_index_is_opened_is_not_written(
     def swap(place: LocalIndexFile, content: bytes) -> str:
         path = prepare(place, content)
         if not swapped:
-            # The worst moment: everything was looked at, and SQLite has not opened the file yet.
+            # The worst moment: everything was checked, and SQLite has not opened the file yet.
             store.rename(tmp_path / "away")
             theirs.rename(store)
             swapped.append(True)
@@ -253,8 +244,8 @@ def test_a_store_swapped_while_its_index_is_opened_is_not_written(
     assert b"good" not in said
 
 
-def test_what_is_typed_is_never_syntax(store: Path) -> None:
-    """N-64: signs of FTS5's and LIKE's, quotes, NUL and lone surrogates in a search are only text."""
+def test_a_query_is_never_sql(store: Path) -> None:
+    """N-64: operators of FTS5 and LIKE, quotes, NUL and lone surrogates in a query are only text."""
     typed = [
         'zebra" OR 1=1 --',
         "zebra') UNION SELECT",
@@ -273,7 +264,7 @@ def test_what_is_typed_is_never_syntax(store: Path) -> None:
     ]
     with hansard.open(store, durability="os") as opened:
         for text in typed:
-            with suppress(ValueError):  # that there is no word in it
+            with suppress(ValueError):  # without a word
                 assert {hit.session for hit in opened.search(text)} <= {"good"}
         assert opened.sessions(title="%").items == []
         assert opened.sessions(title="_").items == []

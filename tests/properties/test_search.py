@@ -1,8 +1,7 @@
-"""Any calls, forks, redactions and streams among them: what is found is what the views show.
+"""After any calls, a search finds what the views show.
 
-The machine (`machine`) does the calls; here each step is followed by searches, through stores that have an
-index, one that may only read, and one whose index was deleted. The expected answer is found by looking at
-every word of every view of the plain lists.
+The state machine makes the calls. Each step is followed by searches, through stores with an index, a
+read-only one, and one whose index was deleted. The reference compares every word of every view.
 """
 
 import random
@@ -28,13 +27,13 @@ def words_of(text: str) -> list[str]:
 
 
 def text_of(message: Json) -> str:
-    """Return what a message says: these have a name and a content."""
+    """Return the text of a message: its name and content."""
     said = [message.get("name"), message.get("content")]
     return "\n".join(text for text in said if isinstance(text, str))
 
 
 class Naive:
-    """Finds words by looking at everything."""
+    """Searches the views of the reference model."""
 
     def __init__(self, lists: ReferenceModel) -> None:
         self._lists = lists
@@ -44,33 +43,33 @@ class Naive:
 
         A stream counts as finished when another event follows it.
         """
-        gone = self._lists.gone(name)
+        removed = self._lists.gone(name)
         followed = [
             fact.seq
             for fact in self._lists.session(name).own
-            if fact.kind != "message.part" or fact.data.get("over") or gone.has(fact)
+            if fact.kind != "message.part" or fact.data.get("over") or removed.has(fact)
         ]
         view = self._lists.view(name, "history", followed[-1] if followed else 0)
         found = {seq: text_of(message) for seq, message in view}
         for fact in self._lists.facts(name):
-            if fact.kind == "summary.added" and not gone.has(fact):
+            if fact.kind == "summary.added" and not removed.has(fact):
                 found[fact.seq] = text_of(fact.data["message"])
         title = self._lists.metadata(name)[0].get("title")
         return {**found, 0: title if isinstance(title, str) else ""}
 
     def search(self, word: str, prefix: str) -> dict[tuple[str, int], set[str]]:
-        """Return, by the place where it was said, which sessions may be named for it."""
+        """Return, by the place where a text was added, the sessions that may be named for it."""
         found: dict[tuple[str, int], set[str]] = {}
         for name in self._lists.live():
             if name.startswith(prefix):
                 for seq, text in self.shown(name).items():
                     if word.lower() in words_of(text):
                         found.setdefault((self.origin(name, seq), seq), set()).add(name)
-        # Who said it, if that one is there and still shows it; if not, any that does.
+        # The session that added it, if it still shows it; otherwise any that does.
         return {place: {place[0]} if place[0] in names else names for place, names in found.items()}
 
     def origin(self, name: str, seq: int) -> str:
-        """Return the session that said what stands at a seq."""
+        """Return the session that appended the event at a seq."""
         own = self._lists.session(name)
         while 0 < seq <= own.forked_at and own.parent is not None:
             name, own = own.parent, self._lists.session(own.parent)
@@ -86,23 +85,23 @@ class Searching(InFiles):
         self.steps = 0
 
     @invariant()
-    def both_say_the_same(self) -> None:
-        """Found is what is shown, whoever looks."""
+    def search_agrees(self) -> None:
+        """Compare searches of a random store with the reference."""
         if not self.stores:
             return
         self.steps += 1
         rng = random.Random(self.steps)
         for name in list(self.plain.sessions):
-            # Which a fork at a time needs.
+            # A fork at a time needs them.
             self.comparison._take_stamps(name, self.handle(0, name))
         store = rng.choice(self.stores)
         for word in rng.sample(WORDS, 3):
             self.compare(store, word, rng)
         if self.steps % 5 == 0:
-            self.compare_anew(store, rng.choice(WORDS), rng)
+            self.compare_rebuilt(store, rng.choice(WORDS), rng)
 
     def compare(self, store: Store, word: str, rng: random.Random) -> None:
-        """Search for a word everywhere, in a part, in a scope, and in one session."""
+        """Search for a word everywhere, by prefix, in a scoped store, and in one session."""
         prefix = rng.choice(["", "", "a", "B/", "x"])
         expected = self.naive.search(word, prefix)
         where = store if not prefix or rng.random() < 0.5 else store.scoped(prefix)
@@ -122,8 +121,8 @@ class Searching(InFiles):
             assert [hit.session for hit in alone] == [name] * len(alone)
             assert sorted(hit.seq for hit in alone) == sorted(wanted), (word, name)
 
-    def compare_anew(self, store: Store, word: str, rng: random.Random) -> None:
-        """Search once more, without an index, and with one that is made anew; all is equal, ranks too."""
+    def compare_rebuilt(self, store: Store, word: str, rng: random.Random) -> None:
+        """Search again without an index, and with a rebuilt one; all hits are equal, including ranks."""
         before: list[Any] = store.search(word, limit=1000)
         with self.look() as cold:
             assert cold.search(word, limit=1000) == before
@@ -134,14 +133,14 @@ class Searching(InFiles):
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_found_is_what_is_shown() -> None:
-    """N-51, N-53, N-69, N-86: before and after compaction, with and without the index, by words in views."""
-    # A step takes long, and a shorter history is hardly simpler: what fails is shown as it was found.
+def test_a_search_finds_what_the_views_show() -> None:
+    """N-51, N-53, N-69, N-86: before and after compaction, with and without the index."""
+    # A step takes long, and a shorter history is hardly simpler.
     run_state_machine_as_test(Searching, settings=settings(13, shrink=False))
 
 
 def test_the_naive_search_finds_something() -> None:
-    """What the machine compares with is not empty: a fork's message is found in the session that said it."""
+    """The reference is not empty: a fork's message is found in the session that added it."""
     lists = ReferenceModel()
     lists.session("a").add(("message.added", {"message": {"content": "yes, Á"}}))
     lists.session("b").parent, lists.session("b").forked_at = "a", 1

@@ -1,4 +1,4 @@
-"""What grows with a session costs what is new or what is shown, not its square: counted, not timed."""
+"""Costs are linear in what is new or shown: counted, not timed."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hansard.
 
 
 class Counted:
-    """How often some functions are called, and what they return in all."""
+    """Counts the calls of some functions, and the bytes that they return."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._patch = patch
@@ -56,7 +56,7 @@ class Counted:
 
 
 def regenerate(session: hansard.Session, count: int) -> None:
-    """Let a number of answers be given twice: the second in the place of the first."""
+    """Replace each of a number of answers by a revert."""
     for number in range(count):
         asked = session.add_message({"role": "user", "content": f"q{number}"})
         session.add_message({"role": "assistant", "content": "first"})
@@ -64,14 +64,14 @@ def regenerate(session: hansard.Session, count: int) -> None:
 
 
 def expected(count: int) -> list[str]:
-    """Return what the model view shows then."""
+    """Return the contents of the model view after `regenerate`."""
     return [text for number in range(count) for text in (f"q{number}", f"a{number}")]
 
 
-def test_metadata_are_set_by_folding_one_event(
+def test_set_metadata_folds_one_event(
     session: hansard.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-77: each `set_metadata` folds its own event and the one before it, however many there are."""
+    """N-77: each `set_metadata` folds its own event and the previous one."""
     counted = Counted(monkeypatch)
     counted.watch(fold, "_add_metadata")
     for turn in range(MANY):
@@ -94,13 +94,13 @@ def test_the_model_view_reads_a_log_with_many_reverts_once(
     read.bytes = parsed.calls = 0
     assert [message["content"] for message in session.messages()] == expected(MANY)
     assert read.bytes <= 2 * size
-    assert parsed.calls <= MANY, "what was parsed stays parsed"
+    assert parsed.calls <= MANY, "parsed once"
 
 
 def test_the_last_message_costs_the_same_after_any_number_of_reverts(
     session: hansard.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-77: `last=1` follows the path no further back than to one message."""
+    """N-77: `last=1` reads back to one message only."""
     counted = Counted(monkeypatch)
     counted.watch(kinds, "read")
     counted.watch(disk, "read_at")
@@ -131,8 +131,8 @@ def test_a_fork_keeps_what_it_knows(
     assert not [event for event in child.events() if b"secret" in event.raw]
 
 
-def test_what_was_kept_of_another_session_of_that_name_does_not_count(tmp_path: Path) -> None:
-    """A handle forgets what it knew when the session was purged and its id is used again."""
+def test_a_handle_forgets_a_purged_session_of_the_same_id(tmp_path: Path) -> None:
+    """A handle discards its state when the session was purged and its id is used again."""
     with hansard.open(tmp_path / "s", durability="os") as store:
         session = store.session("a")
         session.set_title("old")
@@ -190,7 +190,7 @@ def looks(
     grow: Grow,
     work: Callable[[hansard.Store], None],
 ) -> dict[str, list[int]]:
-    """Return how many looks at logs some work takes, for chains and stars of 30 and 60 sessions."""
+    """Return the number of looks at logs for chains and stars of 30 and 60 sessions."""
     found: dict[str, list[int]] = {"chain": [], "star": []}
     for shape, counts in found.items():
         for count in (30, 60):
@@ -209,9 +209,9 @@ def looks(
 def test_listing_and_searching_cost_the_same_for_a_chain_of_forks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grow: Grow
 ) -> None:
-    """N-52: a fork of a fork of a fork costs a fixed number of looks at logs, as a fork of one session does.
+    """N-52: each fork costs a fixed number of looks at logs, in a chain as in a star.
 
-    Whether it adds messages, redacts what it inherits, or inherits unfinished streams.
+    Whether it adds messages, redacts inherited ones, or inherits unfinished streams.
     """
 
     def work(store: hansard.Store) -> None:
@@ -234,7 +234,7 @@ def test_listing_and_searching_cost_the_same_for_a_chain_of_forks(
 def test_many_forks_of_one_session_read_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-52: a listing folds the events of a session once for all its forks, wherever they begin."""
+    """N-52: a listing folds the events of a session once for all its forks."""
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         root = store.session("root")
         root.add_messages([{"role": "user", "content": "hello"}] * MANY)
@@ -272,7 +272,7 @@ def test_compaction_costs_the_same_for_a_chain_of_forks(
 def test_a_chain_of_forks_that_is_too_deep_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-52: beyond a stated depth, a fork is refused, and no session is made."""
+    """N-52: beyond a maximum depth, a fork is refused, and no session is created."""
     monkeypatch.setattr(lineage, "MAX_DEPTH", 5)
     with hansard.open(tmp_path / "s", durability="os") as store:
         session = store.session("s0")
@@ -285,8 +285,8 @@ def test_a_chain_of_forks_that_is_too_deep_is_refused(
         assert store.session("s2").fork("other").parent == "s2"
 
 
-def test_what_an_ancestor_takes_out_reaches_every_fork_of_a_chain(tmp_path: Path) -> None:
-    """N-64: a listing and a search of a chain agree with its logs, whoever has taken out what."""
+def test_a_scrub_of_an_ancestor_reaches_every_fork_of_a_chain(tmp_path: Path) -> None:
+    """N-64: listing and search of a chain agree with its logs, whichever session was scrubbed."""
     with hansard.open(tmp_path / "s", durability="os") as store:
         session = store.session("s0")
         session.set_metadata(title="plain title", note="rosebud")

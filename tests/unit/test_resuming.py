@@ -1,4 +1,4 @@
-"""Claims about a session that is taken up again: what was kept, and where one can go back to."""
+"""Resuming a session: what was stored, and copies that callers may change."""
 
 import copy
 from pathlib import Path
@@ -15,13 +15,10 @@ CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "funct
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "42"}
 
 
-# -- what was said ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("stored", [0, 1, 3])
 @pytest.mark.parametrize("given", [0, 1, 3, 4])
 def test_a_restored_history_is_not_doubled(stored: int, given: int, session: Session) -> None:
-    """N-58: what the caller has already is not added again, and what it has beyond it stays."""
+    """N-58: `restore_into` does not add messages that the list has, and keeps later ones."""
     said: list[dict[str, Any]] = [
         {"role": "user", "content": "yes"},
         CALL,
@@ -37,8 +34,8 @@ def test_a_restored_history_is_not_doubled(stored: int, given: int, session: Ses
     assert session.seq == stored
 
 
-def test_a_caller_s_own_beginning_stays_behind(session: Session) -> None:
-    """N-58: a list that has nothing in common gets the session's messages in front of its own."""
+def test_restored_messages_precede_the_caller_s(session: Session) -> None:
+    """N-58: a list with other messages gets the session's messages before them."""
     session.add_messages([USER, CALL])
     history = [{"role": "user", "content": "new"}]
     assert session.restore_into(history) == 2
@@ -48,11 +45,11 @@ def test_a_caller_s_own_beginning_stays_behind(session: Session) -> None:
 
 
 class BrokenModel(Exception):
-    """What a model raises in the middle of a run."""
+    """Raised in the middle of a run."""
 
 
 def run(session: Session, prompt: dict[str, Any], *, fails_at: str) -> None:
-    """Do what an agent does: store each thing when it happens, and not at the end."""
+    """Run an agent that stores each message when it is created."""
 
     def step(name: str) -> None:
         if name == fails_at:
@@ -85,24 +82,24 @@ def run(session: Session, prompt: dict[str, Any], *, fails_at: str) -> None:
         ),
     ],
 )
-def test_a_run_that_fails_keeps_all_that_was_done(
+def test_a_failed_run_keeps_everything_until_then(
     fails_at: str, kept: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """N-59: whenever a run raises, the user's turn, finished tools and begun answers are stored."""
+    """N-59: whenever a run raises, the user's turn, finished tools and partial answers are stored."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store, pytest.raises(BrokenModel):
         run(store.session("s"), USER, fails_at=fails_at)
     with hansard.open(root, durability="os") as store:
         session = store.session("s")
         assert session.messages() == kept
-        # And the next run goes on from there, with a history that every model accepts.
+        # The next run continues with a history that every model accepts.
         session.add_message({"role": "user", "content": "again"})
         assert tool_calls.problems(session.messages(repair=True)) == []
         assert "partial" not in str(session.messages(repair=True))
 
 
-def test_what_was_given_and_what_was_got_can_be_changed(store: Store) -> None:
-    """N-63: changing what was passed to, or came from, forks, streams and states changes no session."""
+def test_arguments_and_results_are_copies(store: Store) -> None:
+    """N-63: changing arguments or results of forks, streams and states changes no session."""
     session = store.session("s")
     fields: dict[str, Any] = {"meta": {"a": [1]}}
     stream = session.stream(**fields)
@@ -138,15 +135,3 @@ def test_what_was_given_and_what_was_got_can_be_changed(store: Store) -> None:
     better["content"] = []
     event.data.clear()
     assert session.messages()[1]["content"] == ["x"]
-
-
-# -- going back ---------------------------------------------------------------------------------
-
-
-def test_the_first_message_is_kept_once(session: Session) -> None:
-    """A first user message that is in the window anyway does not stand in it twice, however long it is."""
-    session.add_messages([{"role": "assistant", "n": number} for number in range(100)])
-    session.add_message(USER)
-    session.add_messages([{"role": "assistant", "n": number} for number in range(20)])
-    assert session.window(messages=30, keep_first=True).count(USER) == 1
-    assert session.window(messages=10, keep_first=True)[0] == USER

@@ -1,4 +1,4 @@
-"""Where a session belongs, and which one a workspace goes on with: N-61, N-54, N-62, N-11, N-13."""
+"""Workspaces of sessions, and the latest session of a workspace: N-61, N-54, N-62, N-11, N-13."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ NOW = datetime.now(UTC)
 
 
 def say(store: Store, session_id: str, *, hours: float = 0.0) -> Session:
-    """Say something in a session, so many hours ago."""
+    """Append a message with a time some hours ago."""
     stamp = (NOW - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     data = b'{"message":{"role":"user","content":"hi"}}'
     store._backend.log(session_id).append(
@@ -32,27 +32,27 @@ def say(store: Store, session_id: str, *, hours: float = 0.0) -> Session:
     return store.session(session_id)
 
 
-def repository(folder: Path) -> Path:
-    """Make a folder that is a git repository, as far as anybody looks."""
-    (folder / ".git").mkdir(parents=True)
-    (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-    return folder
+def repository(directory: Path) -> Path:
+    """Create a directory that looks like a git repository."""
+    (directory / ".git").mkdir(parents=True)
+    (directory / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    return directory
 
 
-def marker(folder: Path) -> Path:
-    """Return the file that makes a repository known again."""
-    return folder / ".git" / workspace.MARKER
+def marker(directory: Path) -> Path:
+    """Return the file with the repository's id."""
+    return directory / ".git" / workspace.MARKER
 
 
 def latest(
     store: Store,
-    folder: Path | str | None = None,
+    directory: Path | str | None = None,
     *,
     archived: bool = False,
     skip_damaged: bool = False,
 ) -> str | None:
     """Return the id of the latest session."""
-    found = store.latest(workspace=folder, archived=archived, skip_damaged=skip_damaged)
+    found = store.latest(workspace=directory, archived=archived, skip_damaged=skip_damaged)
     return None if found is None else found.id
 
 
@@ -65,7 +65,7 @@ def damage(store: Path, name: str, place: Callable[[bytes], int]) -> None:
 
 
 def last_record(data: bytes) -> int:
-    """Return a place in the last line of a log."""
+    """Return an offset in the last line of a log."""
     return data.rindex(b'"content"') + 1
 
 
@@ -75,11 +75,11 @@ def local(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-# -- the newest ---------------------------------------------------------------------------------
+# -- the latest ---------------------------------------------------------------------------------
 
 
-def test_the_latest_is_the_one_in_which_something_happened_last(store: Store) -> None:
-    """N-61: by the times of events, whatever the order in which sessions were made."""
+def test_the_latest_session_has_the_last_activity(store: Store) -> None:
+    """N-61: the times of events decide, not the order in which sessions were created."""
     assert store.latest() is None
     say(store, "b", hours=1)
     say(store, "c", hours=3)
@@ -95,11 +95,20 @@ def test_the_latest_is_the_one_in_which_something_happened_last(store: Store) ->
     assert found is not None
     assert found.id == "a"
     assert store.latest(prefix="x") is None
+    store.session("b").archive()
+    assert latest(store) == "a"
+    assert latest(store, archived=True) == "b"
+    store.session("b").unarchive()
+    assert latest(store) == "b"
 
 
 @pytest.mark.parametrize("how", ["title", "metadata", "archive", "close", "reopen"])
-def test_housekeeping_is_no_activity(store: Store, how: str) -> None:
-    """N-54: to name, archive or close a session does not make it the latest, nor updated."""
+def test_housekeeping_is_not_activity(store: Store, how: str) -> None:
+    """N-54: setting metadata, archiving and closing change neither `latest` nor `updated`."""
+    store.session("only metadata").set_metadata(n=1)
+    (info,) = store.sessions().items
+    assert info.updated == info.created
+    store.delete("only metadata")
     old = say(store, "old", hours=5)
     say(store, "new", hours=1)
     before = store.sessions(prefix="old").items[0].updated
@@ -119,50 +128,29 @@ def test_housekeeping_is_no_activity(store: Store, how: str) -> None:
     assert store.sessions(prefix="old").items[0].updated > before
 
 
-def test_a_session_of_nothing_but_housekeeping_is_as_old_as_its_beginning(store: Store) -> None:
-    """N-54: a session that has only metadata was last active when it began."""
-    session = store.session("s")
-    for number in range(3):
-        session.set_metadata(n=number)
-    (info,) = store.sessions().items
-    assert info.updated == info.created
-    assert latest(store) == "s"
-
-
-def test_an_archived_session_is_not_resumed_unless_asked_for(store: Store) -> None:
-    """An archived session is out of the way, until it is unarchived or asked for."""
-    say(store, "a", hours=2)
-    session = say(store, "b", hours=1)
-    session.archive()
-    assert latest(store) == "a"
-    assert latest(store, archived=True) == "b"
-    session.unarchive()
-    assert latest(store) == "b"
-
-
-def test_looking_for_the_latest_writes_nothing(tmp_path: Path, local: Path) -> None:
-    """N-62: `latest` works on a read-only store, and leaves store and workspace as they were."""
-    folder = repository(tmp_path / "project")
+def test_latest_writes_nothing(tmp_path: Path, local: Path) -> None:
+    """N-62: `latest` works on a read-only store, and changes neither store nor workspace."""
+    directory = repository(tmp_path / "project")
     with hansard.open(local) as store:
-        say(store, "s", hours=1).set_metadata(workspace=str(folder))
-    # As if another machine had said so: here nobody has marked it yet.
-    marker(folder).unlink()
-    before = tree(local), tree(folder)
+        say(store, "s", hours=1).set_metadata(workspace=str(directory))
+    # As if another machine had set it.
+    marker(directory).unlink()
+    before = tree(local), tree(directory)
     with hansard.open(local, read_only=True) as store:
-        assert latest(store, folder) == "s"
+        assert latest(store, directory) == "s"
         assert latest(store, tmp_path) is None
-    assert (tree(local), tree(folder)) == before
-    assert not marker(folder).exists()
+    assert (tree(local), tree(directory)) == before
+    assert not marker(directory).exists()
 
 
-# -- where a session belongs ----------------------------------------------------------------------
+# -- paths ----------------------------------------------------------------------------------------
 
 
 def test_a_workspace_finds_its_own_sessions_only(store: Store, tmp_path: Path) -> None:
-    """A session belongs where its metadata say, however the path is spelled, and nowhere else."""
+    """A session belongs to the workspace in its metadata, however the path is spelled."""
     one, two = tmp_path / "one", tmp_path / "two"
-    for folder in (one, two):
-        folder.mkdir()
+    for directory in (one, two):
+        directory.mkdir()
     (tmp_path / "link").symlink_to(one)
     say(store, "tagged", hours=3).set_workspace(one)
     store.create("made", workspace=two, metadata={"title": "T"})
@@ -180,7 +168,7 @@ def test_a_workspace_finds_its_own_sessions_only(store: Store, tmp_path: Path) -
 def test_relative_paths_and_home_are_the_caller_s(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`.` is the current folder of the moment, and `~` the home of the moment (N-90)."""
+    """N-90: `.` is the current directory, and `~` the home, at the time of the call."""
     project = tmp_path / "home" / "project"
     project.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -194,39 +182,39 @@ def test_relative_paths_and_home_are_the_caller_s(
             store.latest(workspace=bad)
 
 
-def test_a_fork_belongs_where_its_parent_does(store: Store, tmp_path: Path) -> None:
-    """N-51: a fork inherits its workspace, as of where it was forked, and can get one of its own."""
-    folder = tmp_path / "project"
+def test_a_fork_inherits_its_workspace(store: Store, tmp_path: Path) -> None:
+    """N-51: a fork has the workspace of its parent at that seq, and can get another."""
+    directory = tmp_path / "project"
     parent = say(store, "parent", hours=2)
-    parent.set_workspace(folder)
+    parent.set_workspace(directory)
     child = parent.fork("child")
     early = child.fork("early", at=1)
     child.add_message({"role": "user", "content": "on"})
     parent.set_workspace(tmp_path / "elsewhere")
-    assert latest(store, folder) == "child"
-    early.set_workspace(folder)
+    assert latest(store, directory) == "child"
+    early.set_workspace(directory)
     early.add_message({"role": "user", "content": "on"})
-    assert latest(store, folder) == "early"
+    assert latest(store, directory) == "early"
     assert latest(store, tmp_path / "elsewhere") == "parent"
 
 
 # -- moved, renamed, copied -----------------------------------------------------------------------
 
 
-def test_a_repository_that_was_moved_is_known_again(store: Store, tmp_path: Path) -> None:
-    """A moved or renamed git repository keeps its sessions; a folder of another kind is known by its path."""
-    folder = repository(tmp_path / "before")
-    say(store, "s", hours=1).set_workspace(folder)
-    say(store, "sub", hours=2).set_workspace(folder / "src")
+def test_a_moved_repository_keeps_its_sessions(store: Store, tmp_path: Path) -> None:
+    """A moved or renamed git repository keeps its sessions; other directories are known by their paths."""
+    directory = repository(tmp_path / "before")
+    say(store, "s", hours=1).set_workspace(directory)
+    say(store, "sub", hours=2).set_workspace(directory / "src")
     plain = tmp_path / "plain"
     plain.mkdir()
     say(store, "p", hours=1).set_workspace(plain)
-    moved = folder.rename(tmp_path / "after")
+    moved = directory.rename(tmp_path / "after")
     assert latest(store, moved) == "s"
     assert latest(store, moved / "src") == "sub"
     assert latest(store, moved / "other") is None
     assert latest(store, plain.rename(tmp_path / "plain2")) is None
-    # Going on there, and moving once more.
+    # Continued there, and moved again.
     say(store, "t").set_workspace(moved)
     again = moved.rename(tmp_path / "again")
     assert latest(store, again) == "t"
@@ -237,46 +225,46 @@ def test_a_repository_that_was_moved_is_known_again(store: Store, tmp_path: Path
 def test_another_repository_at_an_old_path_has_none_of_its_sessions(
     store: Store, tmp_path: Path
 ) -> None:
-    """N-87: once a new repository has a session of its own, those of the one that moved away are not its."""
-    folder = repository(tmp_path / "project")
-    say(store, "old", hours=1).set_workspace(folder)
-    moved = folder.rename(tmp_path / "moved")
-    repository(folder)
-    say(store, "new", hours=2).set_workspace(folder)
-    assert latest(store, folder) == "new"
+    """N-87: sessions of a moved repository do not belong to a new repository at the old path."""
+    directory = repository(tmp_path / "project")
+    say(store, "old", hours=1).set_workspace(directory)
+    moved = directory.rename(tmp_path / "moved")
+    repository(directory)
+    say(store, "new", hours=2).set_workspace(directory)
+    assert latest(store, directory) == "new"
     assert latest(store, moved) == "old"
 
 
 @pytest.mark.parametrize("tagged", [False, True], ids=["fresh copy", "used copy"])
-def test_a_copy_is_a_workspace_of_its_own(store: Store, tmp_path: Path, tagged: bool) -> None:
-    """A folder copied with its git directory takes none of its original's sessions, also if that moves."""
-    folder = repository(tmp_path / "original")
-    say(store, "o", hours=2).set_workspace(folder)
+def test_a_copy_is_a_separate_workspace(store: Store, tmp_path: Path, tagged: bool) -> None:
+    """A copy of a repository has none of the original's sessions, even if that moves."""
+    directory = repository(tmp_path / "original")
+    say(store, "o", hours=2).set_workspace(directory)
     copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
+    shutil.copytree(directory, copy)
     assert latest(store, copy) is None
     if tagged:
         say(store, "c", hours=1).set_workspace(copy)
-        moved = folder.rename(tmp_path / "moved")
+        moved = directory.rename(tmp_path / "moved")
         assert latest(store, moved) == "o"
         assert latest(store, copy) == "c"
         copy = copy.rename(tmp_path / "copy2")
         assert latest(store, copy) == "c"
         assert latest(store, moved) == "o"
     else:
-        assert latest(store, folder) == "o"
+        assert latest(store, directory) == "o"
 
 
-def test_a_path_among_the_metadata_survives_a_move_too(store: Store, tmp_path: Path) -> None:
-    """A workspace that is only named among the metadata is known again after its repository was moved."""
-    folder = repository(tmp_path / "before")
-    say(store, "set", hours=2).set_metadata(workspace=str(folder))
-    store.create("made", metadata={"workspace": str(folder), "title": "T"})
-    folder.rename(tmp_path / "after")
+def test_a_path_in_the_metadata_survives_a_move(store: Store, tmp_path: Path) -> None:
+    """A workspace that was set by metadata is found after its repository was moved."""
+    directory = repository(tmp_path / "before")
+    say(store, "set", hours=2).set_metadata(workspace=str(directory))
+    store.create("made", metadata={"workspace": str(directory), "title": "T"})
+    directory.rename(tmp_path / "after")
     assert latest(store, tmp_path / "after") == "made"
     store.delete("made")
     assert latest(store, tmp_path / "after") == "set"
-    # What is no absolute path of a repository is kept as it was given, and nothing is added.
+    # Other values are stored unchanged, and nothing is added.
     for other in ("relative", str(tmp_path), "\0"):
         session = say(store, "other")
         session.set_metadata(workspace=other)
@@ -284,8 +272,8 @@ def test_a_path_among_the_metadata_survives_a_move_too(store: Store, tmp_path: P
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_git_s_own_repositories_are_recognised(store: Store, tmp_path: Path) -> None:
-    """A repository, a worktree and a clone as git makes them; the file is nothing that git tracks."""
+def test_repositories_created_by_git_are_recognized(store: Store, tmp_path: Path) -> None:
+    """A repository, a worktree and a clone are recognized; git does not track the file."""
 
     def git(*arguments: str) -> str:
         options = ["-c", "user.name=n", "-c", "user.email=e", "-c", "init.defaultBranch=main"]
@@ -313,19 +301,19 @@ def test_git_s_own_repositories_are_recognised(store: Store, tmp_path: Path) -> 
 
 
 def test_the_marker_is_private_and_written_once(store: Store, tmp_path: Path) -> None:
-    """N-13, N-27: mode 0600 whatever the umask, whole under its name, and the same for all later sessions."""
-    folder = repository(tmp_path / "project")
+    """N-13, N-27: the file has mode 0600, whatever the umask, and later sessions do not change it."""
+    directory = repository(tmp_path / "project")
     before = os.umask(0)
     try:
-        say(store, "a").set_workspace(folder)
+        say(store, "a").set_workspace(directory)
     finally:
         os.umask(before)
-    seen = tree(folder)
-    assert stat.S_IMODE(marker(folder).stat().st_mode) == 0o600
-    assert sorted(os.listdir(folder / ".git")) == ["HEAD", workspace.MARKER]
-    say(store, "b").set_workspace(folder)
-    say(store, "c").set_workspace(folder / "src")
-    assert tree(folder) == seen
+    seen = tree(directory)
+    assert stat.S_IMODE(marker(directory).stat().st_mode) == 0o600
+    assert sorted(os.listdir(directory / ".git")) == ["HEAD", workspace.MARKER]
+    say(store, "b").set_workspace(directory)
+    say(store, "c").set_workspace(directory / "src")
+    assert tree(directory) == seen
     ids = {store.session(name).metadata["workspace_id"] for name in "ab"}
     assert len(ids) == 1
     assert store.session("c").metadata["workspace_id"] == f"{ids.pop()}/src"
@@ -343,17 +331,17 @@ SPOILED = [
 ]
 
 
-def spoil(how: str, folder: Path, outside: Path) -> None:
-    """Put something else where the file, or the git directory, should be."""
-    git = folder / ".git"
+def spoil(how: str, directory: Path, outside: Path) -> None:
+    """Replace the file or the git directory by something else."""
+    git = directory / ".git"
     if how == "link":
-        marker(folder).symlink_to(outside / "secret")
+        marker(directory).symlink_to(outside / "secret")
     elif how == "dangling link":
-        marker(folder).symlink_to(outside / "nothing")
+        marker(directory).symlink_to(outside / "nothing")
     elif how == "directory":
-        marker(folder).mkdir()
+        marker(directory).mkdir()
     elif how == "pipe":
-        os.mkfifo(marker(folder))
+        os.mkfifo(marker(directory))
     elif how == "no HEAD":
         (git / "HEAD").unlink()
     else:
@@ -365,54 +353,54 @@ def spoil(how: str, folder: Path, outside: Path) -> None:
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_what_stands_in_the_marker_s_place_is_left_alone(
+def test_anything_in_place_of_the_marker_is_not_changed(
     store: Store, tmp_path: Path, how: str
 ) -> None:
-    """N-11: no link is followed and nothing outside is written; the path alone decides then."""
+    """N-11: no link is followed, nothing outside is written, and the path alone decides."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("mine")
-    folder = repository(tmp_path / "project")
-    spoil(how, folder, outside)
-    before = tree(outside), tree(folder)
-    say(store, "s").set_workspace(folder)
-    assert (tree(outside), tree(folder)) == before
-    assert latest(store, folder) == "s"
-    assert store.session("s").metadata == {"workspace": os.path.realpath(folder)}
+    directory = repository(tmp_path / "project")
+    spoil(how, directory, outside)
+    before = tree(outside), tree(directory)
+    say(store, "s").set_workspace(directory)
+    assert (tree(outside), tree(directory)) == before
+    assert latest(store, directory) == "s"
+    assert store.session("s").metadata == {"workspace": os.path.realpath(directory)}
 
 
-def test_a_marker_that_says_nothing_is_not_overwritten(store: Store, tmp_path: Path) -> None:
-    """N-30: a file of the same name that is not ours stays as it is, and the path alone decides."""
-    folder = repository(tmp_path / "project")
+def test_an_invalid_marker_is_not_overwritten(store: Store, tmp_path: Path) -> None:
+    """N-30: a foreign file of this name is not changed, and the path alone decides."""
+    directory = repository(tmp_path / "project")
     for text in (b"", b"null", b"{}", b"\xff", b'{"workspace":"","path":""}', b"x" * 100_000):
-        marker(folder).write_bytes(text)
-        say(store, "s").set_workspace(folder)
-        assert marker(folder).read_bytes() == text
-        assert latest(store, folder) == "s"
+        marker(directory).write_bytes(text)
+        say(store, "s").set_workspace(directory)
+        assert marker(directory).read_bytes() == text
+        assert latest(store, directory) == "s"
 
 
-def test_where_the_marker_cannot_be_written_the_path_decides(tmp_path: Path, local: Path) -> None:
-    """N-29, N-38: a git directory that takes no file costs only the memory of moves; no rest of one stays."""
+def test_without_a_writable_git_directory_the_path_decides(tmp_path: Path, local: Path) -> None:
+    """N-29, N-38: if the marker cannot be written, no temporary file stays, and the path decides."""
     with hansard.open(local) as store:
         say(store, "s").set_workspace(tmp_path)
         for name in ("create_file", "write", "sync", "publish"):
-            folder = repository(tmp_path / name)
+            directory = repository(tmp_path / name)
             with faults.fail(13, only=(name,)) as fault:
-                found = workspace.mark(folder)
+                found = workspace.mark(directory)
             assert fault.fired
-            assert found == workspace.Workspace(os.path.realpath(folder))
-            assert os.listdir(folder / ".git") == ["HEAD"]
+            assert found == workspace.Workspace(os.path.realpath(directory))
+            assert os.listdir(directory / ".git") == ["HEAD"]
 
 
-def test_all_who_mark_a_repository_at_once_agree(tmp_path: Path) -> None:
-    """N-22: real processes that mark one repository at the same time all get the same id."""
-    folder = repository(tmp_path / "project")
+def test_concurrent_marks_of_a_repository_agree(tmp_path: Path) -> None:
+    """N-22: processes that mark one repository concurrently get the same id."""
+    directory = repository(tmp_path / "project")
     script = (
         "import sys; from hansard import workspace\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "print(workspace.mark(sys.argv[1]).id)\n"
     )
-    command = [sys.executable, "-c", script, str(folder)]
+    command = [sys.executable, "-c", script, str(directory)]
     workers = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(6)
@@ -427,8 +415,8 @@ def test_all_who_mark_a_repository_at_once_agree(tmp_path: Path) -> None:
             worker.kill()
             worker.wait()
     assert len(found) == 1
-    assert found == {workspace.find(folder).id}
-    assert sorted(os.listdir(folder / ".git")) == ["HEAD", workspace.MARKER]
+    assert found == {workspace.find(directory).id}
+    assert sorted(os.listdir(directory / ".git")) == ["HEAD", workspace.MARKER]
 
 
 # -- damage ---------------------------------------------------------------------------------------
@@ -446,14 +434,14 @@ def test_a_damaged_newest_session_is_reported_and_not_skipped(local: Path) -> No
             store.latest()
         assert caught.value.path == str(log_of(local, "new"))
         assert latest(store, skip_damaged=True) == "old"
-        # Newer or not: its last record is damaged, so nobody knows.
+        # Its last record is damaged, so it may still be newer.
         say(store, "old")
         with pytest.raises(hansard.Damaged, match="'new'"):
             store.latest()
 
 
-def test_damage_of_another_workspace_concerns_nobody_here(tmp_path: Path, local: Path) -> None:
-    """N-61: what is whole of a damaged session says where it belongs, and only that workspace hears of it."""
+def test_damage_in_another_workspace_is_not_reported(tmp_path: Path, local: Path) -> None:
+    """N-61: the valid records of a damaged session tell its workspace, and only that reports it."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with hansard.open(local) as store:
         say(store, "mine", hours=5).set_workspace(ours)
@@ -462,14 +450,14 @@ def test_damage_of_another_workspace_concerns_nobody_here(tmp_path: Path, local:
     damage(local, "hurt", last_record)
     with hansard.open(local) as store:
         assert latest(store, ours) == "mine"
-        for folder in (theirs, None):
+        for directory in (theirs, None):
             with pytest.raises(hansard.Damaged, match="'hurt'"):
-                store.latest(workspace=folder)
+                store.latest(workspace=directory)
         assert latest(store, theirs, skip_damaged=True) is None
 
 
 def test_a_fork_whose_parent_is_damaged_is_reported(tmp_path: Path, local: Path) -> None:
-    """N-61: if what a fork inherits cannot be read, it may belong here, and may be the newest."""
+    """N-61: a fork with unreadable inherited events may belong here, and may be the newest."""
     with hansard.open(local) as store:
         store.create("parent", workspace=tmp_path)
         say(store, "mine", hours=5).set_workspace(tmp_path)
