@@ -17,17 +17,8 @@ from weakref import WeakValueDictionary
 
 import hansard
 from hansard import SeqConflict, SessionDeleted, SessionNotFound
-from hansard.adapters.opening import (
-    ClosedPlace,
-    Settled,
-    StoreLike,
-    escaped,
-    finished,
-    missing,
-    opened,
-    settled,
-    unescaped,
-)
+from hansard.adapters import opening
+from hansard.adapters.opening import opened
 from hansard.adapters.projection import CHANGING, Recent, shown
 from hansard.message import values
 
@@ -49,7 +40,7 @@ try:
 
     from hansard.adapters import adk_events
 except ImportError as error:
-    missing("adk", "google-adk", "google-adk", error)
+    opening.missing("adk", "google-adk", "google-adk", error)
 
 #: Prefix of the seq that a session object remembers.
 _MARK: Final = "hansard:"
@@ -87,8 +78,8 @@ class HansardSessionService(BaseSessionService):
             and `/` are written `%25` and `%2F`.
     """
 
-    def __init__(self, store: StoreLike, *, prefix: str = "adk/") -> None:
-        self._store: Settled | ClosedPlace = settled(store)
+    def __init__(self, store: opening.StoreLike, *, prefix: str = "adk/") -> None:
+        self._store: opening.Settled | opening.ClosedPlace = opening.settled(store)
         self._prefix = prefix
         self._conversations = Recent(
             lambda name: adk_events.ConversationProjection(opened(self._store), name), _KEPT
@@ -102,7 +93,7 @@ class HansardSessionService(BaseSessionService):
 
     async def close(self) -> None:
         """Refuse further calls with `hansard.Closed`; the store stays open for others."""
-        self._store = ClosedPlace(repr(self))
+        self._store = opening.ClosedPlace(repr(self))
         self._conversations.forget()
         self._shared.forget()
 
@@ -117,7 +108,7 @@ class HansardSessionService(BaseSessionService):
     ) -> str:
         """Return the id of hansard's session: of a conversation, or of a user's or an app's state."""
         names = (name for name in (app_name, user_id, session_id) if name is not None)
-        return self._prefix + "/".join(map(escaped, names))
+        return self._prefix + "/".join(map(opening.escaped, names))
 
     # -- sessions -------------------------------------------------------------------------------
 
@@ -143,7 +134,7 @@ class HansardSessionService(BaseSessionService):
         data = {**values.wrap("state", changes["session"]), "time": kit_time.get_time()}
         key = f"adk:created:{uuid.uuid4()}"
         change = _Change(adk_events.CREATED, data, key, changes["app"], changes["user"])
-        return await finished(asyncio.to_thread(self._create, names, change))
+        return await opening.finished(asyncio.to_thread(self._create, names, change))
 
     def _create(self, names: _Names, change: _Change) -> Session:
         store, session_id = opened(self._store), self.id_of(*names)
@@ -197,7 +188,7 @@ class HansardSessionService(BaseSessionService):
         if config is not None and config.after_timestamp is not None:
             older = [n for n, e in enumerate(events, 1) if e.timestamp < config.after_timestamp]
             events = events[older[-1] if older else 0 :]
-        # After the conversation: the changes of its events in the shared states are settled by now.
+        # After the conversation: the changes of its events in the shared states are opening.settled by now.
         found = self._session(names, value)
         found.events = events
         found._storage_update_marker = f"{_MARK}{seq}"  # noqa: SLF001 - the kit's member for it
@@ -233,13 +224,13 @@ class HansardSessionService(BaseSessionService):
             with suppress(SessionDeleted):  # deleted concurrently
                 with suppress(hansard.Damaged):  # `get_session` reports the damage
                     _, value = self._conversations.of(info.id).read()
-                found.append(self._session(_Names(*map(unescaped, parts)), value))
+                found.append(self._session(_Names(*map(opening.unescaped, parts)), value))
         return sorted(found, key=lambda one: (one.last_update_time, one.user_id, one.id))
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Move a conversation to the trash; `store.restore(id)` restores it. Shared states stay."""
         names = _Names(app_name, user_id, session_id.strip())
-        await finished(asyncio.to_thread(self._delete, names))
+        await opening.finished(asyncio.to_thread(self._delete, names))
 
     def _delete(self, names: _Names) -> None:
         store = opened(self._store)
@@ -275,7 +266,9 @@ class HansardSessionService(BaseSessionService):
             change = _Change(kind, data, adk_events.key_of(item), changes["app"], changes["user"])
             last = session.events[-1].id if session.events else None
             mark = session._storage_update_marker  # noqa: SLF001 - the kit's member for it
-            seq = await finished(asyncio.to_thread(self._continue, names, change, mark, last))
+            seq = await opening.finished(
+                asyncio.to_thread(self._continue, names, change, mark, last)
+            )
             if seq is None:
                 return event
             session._storage_update_marker = f"{_MARK}{seq}"  # noqa: SLF001 - the same

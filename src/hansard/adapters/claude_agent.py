@@ -18,23 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import hansard
 from hansard import SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
-from hansard.adapters.opening import (
-    StoreLike,
-    aopened,
-    escaped,
-    finished,
-    missing,
-    opened,
-    settled,
-    unescaped,
-)
+from hansard.adapters import opening
+from hansard.adapters.opening import opened
 from hansard.adapters.projection import Projection, Recent, shown
 from hansard.message import claude_entries
 
 try:
     from claude_agent_sdk import fold_session_summary
 except ImportError as error:
-    missing("claude_agent", "claude-agent-sdk", "claude-agent", error)
+    opening.missing("claude_agent", "claude-agent-sdk", "claude-agent", error)
 
 if TYPE_CHECKING:
     from claude_agent_sdk.types import (
@@ -61,8 +53,8 @@ class HansardSessionStore:
             are written `%25` and `%2F`.
     """
 
-    def __init__(self, store: StoreLike, *, prefix: str = "claude/") -> None:
-        self._store = settled(store)
+    def __init__(self, store: opening.StoreLike, *, prefix: str = "claude/") -> None:
+        self._store = opening.settled(store)
         self._prefix = prefix
         self._summary = Recent(lambda name: _Summary(opened(self._store), name), _KEPT)
 
@@ -71,7 +63,7 @@ class HansardSessionStore:
 
     def id_of(self, key: "SessionKey") -> str:
         """Return the id of a transcript's session; no two keys have the same."""
-        own = self._project(key["project_key"]) + escaped(key["session_id"])
+        own = self._project(key["project_key"]) + opening.escaped(key["session_id"])
         subpath = key.get("subpath")
         if subpath is None:
             return own
@@ -80,7 +72,7 @@ class HansardSessionStore:
         return f"{own}/{subpath}"
 
     def _project(self, project_key: str) -> str:
-        return f"{self._prefix}{escaped(project_key)}/"
+        return f"{self._prefix}{opening.escaped(project_key)}/"
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -95,7 +87,7 @@ class HansardSessionStore:
             drafts = [claude_entries.draft(cast("dict[str, Any]", entry)) for entry in entries]
             titles = None if "subpath" in key else claude_entries.titles(entries)
             _check_loop()
-            await finished(self._append(session_id, drafts, titles))
+            await opening.finished(self._append(session_id, drafts, titles))
 
     async def _append(
         self,
@@ -103,7 +95,7 @@ class HansardSessionStore:
         drafts: list[claude_entries.Draft],
         titles: claude_entries.Titles | None,
     ) -> None:
-        session = (await aopened(self._store)).session(session_id)
+        session = (await opening.aopened(self._store)).session(session_id)
         # One append for each key; they share a write, in this order.
         appends = [session.append_all([one.event], key=one.key) for one in drafts]
         for answer in await asyncio.gather(*appends, return_exceptions=True):
@@ -119,7 +111,7 @@ class HansardSessionStore:
         `SessionDeleted`.
         """
         _check_loop()
-        await finished(_in_thread(self._delete, self.id_of(key), "subpath" in key))
+        await opening.finished(_in_thread(self._delete, self.id_of(key), "subpath" in key))
 
     def _delete(self, session_id: str, alone: bool) -> None:  # noqa: FBT001 - for to_thread
         store = opened(self._store)
@@ -167,7 +159,7 @@ class HansardSessionStore:
 
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """Return the subpaths of a transcript's subagents."""
-        prefix = self._project(key["project_key"]) + escaped(key["session_id"]) + "/"
+        prefix = self._project(key["project_key"]) + opening.escaped(key["session_id"]) + "/"
         found = await _in_thread(lambda: opened(self._store).sessions(prefix=prefix).items)
         return [info.id.removeprefix(prefix) for info in found]
 
@@ -181,7 +173,7 @@ class HansardSessionStore:
         for time, name, info in sorted(timed, key=lambda one: one[0]):
             # The SDK sorts by these times, so each one is higher than the one before.
             last = max(time, last + 1)
-            found.append((unescaped(name), info, last))
+            found.append((opening.unescaped(name), info, last))
         return found
 
 

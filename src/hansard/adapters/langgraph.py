@@ -11,16 +11,7 @@ only the additions: the cost of a step does not grow with the thread. docs/guide
 import asyncio
 import copy
 import random
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from hashlib import blake2b
@@ -159,7 +150,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         # Two runs that continue one checkpoint must not give two values one version.
         return f"{number + 1:032}.{random.randrange(10**16):016}"  # noqa: S311 - not a secret
 
-    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
+    def with_allowlist(self, extra_allowlist: Iterable[tuple[str, ...]]) -> Self:
         """Return a saver of the same threads that allows more types; LangGraph adds a graph's types."""
         clone = copy.copy(self)
         clone.serde = guarded(self.serde, extra_allowlist)
@@ -350,7 +341,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
+    ) -> dict[str, DeltaChannelHistory]:
         """Return the writes to channels on the way to a checkpoint, since each last had a value."""
         thread_id, ns, checkpoint_id = _place(config)
         collected: dict[str, Any] = {name: [] for name in channels}

@@ -87,16 +87,9 @@ class StoredValue(msgspec.Struct, rename={"items": "list"}):
     keep: int = 0
 
 
-class StoredMetadata(msgspec.Struct):
-    """The data of an event that sets metadata."""
-
-    metadata: dict[str, msgspec.Raw] = {}
-
-
 _read_put = msgspec.json.Decoder(Put).decode
 _read_written = msgspec.json.Decoder(Written).decode
 _read_removed = msgspec.json.Decoder(Removed).decode
-_read_metadata = msgspec.json.Decoder(StoredMetadata).decode
 _read_value = msgspec.json.Decoder(StoredValue | None).decode
 
 
@@ -198,9 +191,8 @@ class Thread(Projection):
             elif event.kind == REMOVED:
                 self._remove(_read_removed(event.raw))
             elif event.kind in {"metadata.set", "session.created"}:
-                mark = _read_metadata(event.raw).metadata.get(MARK)
-                if mark is not None:
-                    self.marked = bytes(mark) == str(FORMAT).encode()
+                mark = event.data.get("metadata", {}).get(MARK)
+                self.marked = self.marked if mark is None else mark == FORMAT
         except msgspec.MsgspecError:
             return  # redacted, or an application's event of the same kind
 

@@ -10,7 +10,7 @@ event that changes the model view; the history view and the search keep everythi
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hansard
 from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, aopened, missing, settled
@@ -189,32 +189,17 @@ class HansardSession:
         return _CompactionSnapshot(tail.items, tail.complete, replace_suffix)
 
 
-class _Tail:
-    """The end of a conversation at a seq, and the places of its items."""
+class _Tail(NamedTuple):
+    """The end of a conversation at a seq."""
 
-    def __init__(
-        self,
-        session: hansard.aio.Session,
-        seq: int,
-        numbered: "list[tuple[int, Any]]",
-        *,
-        limit: int,
-        complete: bool,
-    ) -> None:
-        self._session = session
-        self._seq = seq
-        self._numbered = numbered
-        found = [
-            (place, number, item)
-            for place, (_, message) in enumerate(numbered)
-            for number, item in enumerate(items_of(message))
-        ]
-        #: Whether these are all items.
-        self.complete = complete and len(found) <= limit
-        found = found[-limit:]
-        #: For each item, the index of its message in `numbered`, and its index in the message.
-        self.places = [(place, number) for place, number, _ in found]
-        self.items = [item for _, _, item in found]
+    session: hansard.aio.Session
+    seq: int
+    numbered: "list[tuple[int, Any]]"
+    items: "list[TResponseInputItem]"
+    #: For each item, the index of its message in `numbered`, and its index in the message.
+    places: list[tuple[int, int]]
+    #: Whether these are all items.
+    complete: bool
 
     @classmethod
     async def read(cls, session: hansard.aio.Session, seq: int, limit: int) -> "_Tail":
@@ -222,10 +207,16 @@ class _Tail:
         window = limit + 1
         while True:
             numbered = await session.numbered(last=window, at=seq)
+            found = [
+                ((place, number), item)
+                for place, (_, message) in enumerate(numbered)
+                for number, item in enumerate(items_of(message))
+            ]
             complete = len(numbered) < window
-            tail = cls(session, seq, numbered, limit=limit, complete=complete)
-            if complete or (len(tail.places) == limit and tail.places[0][0] > 0):
-                return tail
+            if complete or (len(found) >= limit and found[-limit][0][0] > 0):
+                last = found[-limit:]
+                places, items = [place for place, _ in last], [item for _, item in last]
+                return cls(session, seq, numbered, items, places, complete and found == last)
             window *= 2
 
     async def replace(
@@ -245,16 +236,16 @@ class _Tail:
             prune: whether to remove an item at the beginning of the conversation, up to the first it keeps.
         """
         place, number = self.places[start]
-        seq, message = self._numbered[place]
+        seq, message = self.numbered[place]
         # Items of the same message that stay are appended again.
         instead = [message_of(item) for item in [*items_of(message)[:number], *output]]
-        kinds = (await self._session.state(at=self._seq)).kinds
+        kinds = (await self.session.state(at=self.seq)).kinds
         if prune is None and "summary.added" not in kinds and "message.part" not in kinds:
             # Without these, the view before this message is the current view without its end.
             await self._revert(seq - 1, instead)
             return
-        every = await self._session.numbered(at=self._seq)
-        kept = every[: len(every) - len(self._numbered) + place]
+        every = await self.session.numbered(at=self.seq)
+        kept = every[: len(every) - len(self.numbered) + place]
         left = kept[_expired(kept, prune) :]
         if len(left) < len(kept):
             await self._revert(0, [*(one for _, one in left), *instead])
@@ -269,13 +260,13 @@ class _Tail:
         )
 
     async def _revert(self, to: int, messages: "list[Any]", *, keep_summary: bool = False) -> None:
-        await self._session.revert(
-            to, messages=messages, expected_seq=self._seq, keep_summary=keep_summary
+        await self.session.revert(
+            to, messages=messages, expected_seq=self.seq, keep_summary=keep_summary
         )
 
     async def _summarized(self, seq: int) -> int | None:
         """Return the seq up to which the event at `seq` is a summary; None if it is not one."""
-        async for event in self._session.events(after=seq - 1):
+        async for event in self.session.events(after=seq - 1):
             return event.data["upto"] if event.kind == "summary.added" else None
         return None
 
@@ -292,7 +283,7 @@ class _Tail:
             targets.append((kept[-back][0], back - 1))
             back *= 2
         for target, again in targets:
-            shown = await self._session.numbered(at=target)
+            shown = await self.session.numbered(at=target)
             end = len(kept) - again
             if [pair for pair in shown if pair[0] > upto] == kept[:end]:
                 return target, [message for _, message in kept[end:]]
