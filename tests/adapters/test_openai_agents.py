@@ -525,24 +525,16 @@ def test_a_closed_session_refuses_everything(store: hansard.Store) -> None:
 
 FOREIGN: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "text", "text": "Ulm?"}]},
-    {
-        "role": "assistant",
-        "content": [
-            {"type": "text", "text": "Let me look."},
-            {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Ulm"}},
-            {"type": "tool_use", "id": "t2", "name": "weather", "input": {"city": "Bonn"}},
-        ],
-    },
-    {
-        "role": "user",
-        "content": [
-            {"type": "tool_result", "tool_use_id": "t1", "content": "dry"},
-            {"type": "tool_result", "tool_use_id": "t2", "content": "wet"},
-        ],
-    },
+    {"role": "assistant", "content": [
+        {"type": "text", "text": "Let me look."},
+        {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Ulm"}},
+        {"type": "tool_use", "id": "t2", "name": "weather", "input": {"city": "Bonn"}}]},
+    {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "t1", "content": "dry"},
+        {"type": "tool_result", "tool_use_id": "t2", "content": "wet"}]},
     {"role": "assistant", "content": []},
     origin.pack("another", {"kind": "x"}, role="assistant", content="Ulm is dry."),
-]
+]  # fmt: skip
 
 AS_ITEMS = [
     {"role": "user", "content": "Ulm?"},

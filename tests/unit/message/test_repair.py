@@ -199,54 +199,26 @@ def test_anthropic_results_begin_the_next_message(after: Talk, repaired: list[An
 
 
 @pytest.mark.parametrize(
-    ("call", "answer"),
+    ("kind", "answer"),
     [
-        ({"type": "function_call"}, {"type": "function_call_output", "output": NO_RESULT}),
-        ({"type": "custom_tool_call"}, {"type": "custom_tool_call_output", "output": NO_RESULT}),
-        ({"type": "local_shell_call"}, {"type": "local_shell_call_output", "output": NO_RESULT}),
-        (
-            {"type": "computer_call"},
-            {
-                "type": "computer_call_output",
-                "output": {"type": "computer_screenshot", "image_url": NO_RESULT_IMAGE},
-            },
-        ),
-        (
-            {"type": "shell_call", "caller": {"type": "direct"}},
-            {
-                "type": "shell_call_output",
-                "caller": {"type": "direct"},
-                "output": [{"stdout": "", "stderr": NO_RESULT, "outcome": {"type": "timeout"}}],
-                "status": "incomplete",
-            },
-        ),
-        (
-            {"type": "apply_patch_call"},
-            {"type": "apply_patch_call_output", "output": NO_RESULT, "status": "failed"},
-        ),
-        (
-            {"type": "tool_search_call"},
-            {
-                "type": "tool_search_output",
-                "tools": [],
-                "execution": "client",
-                "status": "incomplete",
-            },
-        ),
+        ("function_call", {"output": NO_RESULT}),
+        ("custom_tool_call", {"output": NO_RESULT}),
+        ("local_shell_call", {"output": NO_RESULT}),
+        ("computer_call", {"output": {"type": "computer_screenshot", "image_url": NO_RESULT_IMAGE}}),
+        ("shell_call", {"status": "incomplete", "output": [
+            {"stdout": "", "stderr": NO_RESULT, "outcome": {"type": "timeout"}}]}),
+        ("apply_patch_call", {"output": NO_RESULT, "status": "failed"}),
+        ("tool_search_call", {"tools": [], "execution": "client", "status": "incomplete"}),
     ],
-    ids=lambda item: item["type"],
-)
-def test_an_item_has_the_output_of_its_type(call: Message, answer: Message) -> None:
+)  # fmt: skip
+def test_an_item_has_the_output_of_its_type(kind: str, answer: Message) -> None:
     """N-55: each type of call gets the output that its type demands, after the calls made with it."""
-    first, second = {**call, "call_id": "a"}, {**call, "call_id": "b"}
+    caller = {"caller": {"type": "direct"}}
+    first, second = ({"type": kind, "call_id": call_id, **caller} for call_id in "ab")
     reply = {"type": "function_call_output", "call_id": "b", "output": "4"}
-    assert repair([first, second, reply, ASK]) == [
-        first,
-        second,
-        reply,
-        {**answer, "call_id": "a"},
-        ASK,
-    ]
+    output = "tool_search_output" if kind == "tool_search_call" else f"{kind}_output"
+    stand_in = {"type": output, "call_id": "a", **caller, **answer}
+    assert repair([first, second, reply, ASK]) == [first, second, reply, stand_in, ASK]
 
 
 def test_a_stand_in_comes_before_the_next_calls() -> None:
@@ -261,12 +233,6 @@ def test_a_stand_in_comes_before_the_next_calls() -> None:
     none = item("function_call_output", "a", NO_RESULT)
     assert repair([a, b, done_b, c, done_c]) == [a, b, done_b, none, c, done_c]
     assert repair([a, b, a]) == [a, b, none, {**none, "call_id": "b"}, a, none]
-
-
-def test_hosted_calls_need_no_output() -> None:
-    """N-55: a call without an id, such as a hosted search, is not changed."""
-    talk: Talk = [{"type": "web_search_call", "id": "ws"}, {"type": "file_search_call", "id": "fs"}]
-    assert repair(talk) == talk
 
 
 @pytest.mark.parametrize(

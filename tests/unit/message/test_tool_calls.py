@@ -6,51 +6,41 @@ import pytest
 
 from hansard.message.tool_calls import Problem, calls, problems, results
 
-CHAT = (
-    {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function"}]},
-    {"role": "tool", "tool_call_id": "c1", "content": "4"},
-)
-RESPONSES = (
-    {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"},
-    {"type": "function_call_output", "call_id": "c1", "output": "4"},
-)
-CUSTOM = (
-    {"type": "custom_tool_call", "call_id": "c1", "name": "sh", "input": "ls"},
-    {"type": "custom_tool_call_output", "call_id": "c1", "output": ""},
-)
-ANTHROPIC = (
-    {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "add"}]},
-    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4"}]},
-)
-PYDANTIC = (
-    {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": "c1"}]},
-    {"kind": "request", "parts": [{"part_kind": "tool-return", "tool_call_id": "c1"}]},
-)
-RETRY = (
-    {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": "c1"}]},
-    {
-        "kind": "request",
-        "parts": [{"part_kind": "retry-prompt", "tool_name": "add", "tool_call_id": "c1"}],
-    },
-)
-MCP = (
-    {"role": "assistant", "content": [{"type": "mcp_tool_use", "id": "c1", "name": "add"}]},
-    {"role": "assistant", "content": [{"type": "mcp_tool_result", "tool_use_id": "c1"}]},
-)
-SEARCH = (
-    {"type": "tool_search_call", "call_id": "c1", "arguments": {}},
-    {"type": "tool_search_output", "call_id": "c1", "tools": []},
-)
-SHELL = (
-    {"type": "local_shell_call", "id": "lsh", "call_id": "c1"},
-    {"type": "local_shell_call_output", "id": "c1", "output": ""},
-)
-PAIRS = [CHAT, RESPONSES, CUSTOM, ANTHROPIC, PYDANTIC, RETRY, MCP, SEARCH, SHELL]
-IDS = ["chat", "responses", "custom", "anthropic", "pydantic", "retry", "mcp", "search", "shell"]
+PAIRS: "dict[str, Pair]" = {
+    "chat": (
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function"}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "4"}),
+    "responses": (
+        {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "4"}),
+    "custom": (
+        {"type": "custom_tool_call", "call_id": "c1", "name": "sh", "input": "ls"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": ""}),
+    "anthropic": (
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "add"}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4"}]}),
+    "pydantic": (
+        {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": "c1"}]},
+        {"kind": "request", "parts": [{"part_kind": "tool-return", "tool_call_id": "c1"}]}),
+    "retry": (
+        {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": "c1"}]},
+        {"kind": "request", "parts": [
+            {"part_kind": "retry-prompt", "tool_name": "add", "tool_call_id": "c1"}]}),
+    "mcp": (
+        {"role": "assistant", "content": [{"type": "mcp_tool_use", "id": "c1", "name": "add"}]},
+        {"role": "assistant", "content": [{"type": "mcp_tool_result", "tool_use_id": "c1"}]}),
+    "search": (
+        {"type": "tool_search_call", "call_id": "c1", "arguments": {}},
+        {"type": "tool_search_output", "call_id": "c1", "tools": []}),
+    "shell": (
+        {"type": "local_shell_call", "id": "lsh", "call_id": "c1"},
+        {"type": "local_shell_call_output", "id": "c1", "output": ""}),
+}  # fmt: skip
+CHAT = PAIRS["chat"]
 Pair = tuple[dict[str, Any], dict[str, Any]]
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=IDS)
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_a_call_and_its_result_share_an_id(pair: Pair) -> None:
     """N-55: call and result are recognized in each framework's shape."""
     assert (calls(pair[0]), results(pair[0])) == (["c1"], [])
@@ -58,7 +48,7 @@ def test_a_call_and_its_result_share_an_id(pair: Pair) -> None:
     assert problems(pair) == []
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=IDS)
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_a_missing_half_is_a_problem(pair: Pair) -> None:
     """N-55: a call without a result and a result without a call are listed, with their place."""
     hello = {"role": "user", "content": "hello"}
