@@ -117,6 +117,37 @@ def langchain(store: Any) -> Adapter:
     return Adapter(say, read, lambda: History("s", store).aclear())
 
 
+def langgraph(store: Any) -> Adapter:
+    """Put a checkpoint of LangGraph with more messages."""
+    from langgraph.checkpoint.base import empty_checkpoint
+
+    from hansard.adapters.langgraph import HansardSaver
+
+    saver: Any = HansardSaver(store)
+
+    def at(name: str) -> Any:
+        return {"configurable": {"thread_id": name, "checkpoint_ns": ""}}
+
+    async def say(name: str, *texts: str) -> None:
+        said = [*(await read(name)), *texts]
+        versions = {"messages": saver.get_next_version(len(said), None)}
+        messages = [{"role": "user", "content": text} for text in said]
+        held = {"channel_values": {"messages": messages}, "channel_versions": versions}
+        await saver.aput(at(name), {**empty_checkpoint(), **held}, {}, versions)
+
+    async def read(name: str) -> list[Any]:
+        found = await saver.aget_tuple(at(name))
+        held = found.checkpoint["channel_values"]["messages"] if found else []
+        return [message["content"] for message in held]
+
+    async def change() -> None:
+        (found,) = [one async for one in saver.alist(at("s"))]
+        await saver.aput_writes(found.config, [("c", 1)], "task")
+        await saver.adelete_thread("s")
+
+    return Adapter(say, read, change)
+
+
 def openai_agents(store: Any) -> Adapter:
     """Add items of the OpenAI Agents SDK."""
     from hansard.adapters.openai_agents import HansardSession
@@ -215,8 +246,8 @@ def strands(store: Any) -> Adapter:
 ADAPTERS = {
     make.__name__: make
     for make in (
-        *(adk, claude_agent, langchain, openai_agents),
-        *(pydantic_ai, pydantic_steps, strands),
+        *(adk, claude_agent, langchain, langgraph),
+        *(openai_agents, pydantic_ai, pydantic_steps, strands),
     )
 }
 

@@ -11,7 +11,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -414,38 +413,6 @@ def test_processes_that_share_a_thread_lose_nothing(store: hansard.Store, tmp_pa
     conversation = said(session)
     assert conversation == [f"{who}-{each}" for each in range(number + 1)][: len(conversation)]
     assert len(conversation) >= number
-
-
-async def test_a_waiting_call_does_not_block_the_loop(store: hansard.Store) -> None:
-    """N-75: a waiting call does not block the event loop; a cancelled put is stored once, or not at all."""
-    saver = HansardSaver(store)
-    saver.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
-    thread = saver._threads.of("t")
-    held, release = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with thread.lock:
-            held.set()
-            release.wait(PATIENCE)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    await asyncio.to_thread(held.wait, PATIENCE)
-    reading = asyncio.create_task(saver.aget_tuple(at("t")))
-    putting = asyncio.create_task(saver.aput(at("t"), checkpoint_of(2, {}, {}), {}, {}))
-    for _ in range(100):
-        await asyncio.sleep(0)
-    assert not reading.done()
-    putting.cancel()
-    release.set()
-    with pytest.raises(asyncio.CancelledError):
-        await putting
-    before = store.session("t").seq
-    found = await reading
-    assert found is not None
-    holder.join(PATIENCE)
-    assert store.session("t").seq == before
-    assert len([one async for one in saver.alist(at("t"))]) in {1, 2}
 
 
 # -- a real graph, killed -----------------------------------------------------------------------
