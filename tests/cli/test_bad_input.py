@@ -252,10 +252,7 @@ def test_a_damaged_log(tmp_path: Path) -> None:
         assert "should not happen" not in done.err, (name, done)
         assert done.code in {0, 1}, (name, done)
         # One line for each session that could not be listed or copied; one for what was not searched, too.
-        assert len(done.err.splitlines()) <= (2 if name in MANY else 1), (
-            name,
-            done,
-        )
+        assert len(done.err.splitlines()) <= (2 if name in MANY else 1), (name, done)
         if name in {"replay", "show", "diff", "export", "fork", "compact"}:
             assert "log.jsonl at byte" in complaint(name, done), name
             assert "verify" in done.err, name
@@ -373,11 +370,7 @@ def test_no_stdin(tmp_path: Path) -> None:
     path = asked[0][1]
     samples.damage(path / "store")
     damaged = (path / LOG).read_bytes()
-    questions = [
-        ("redact", "agent/1", "3"),
-        ("rm", "agent/1-b", "--purge"),
-        ("repair", "agent/1"),
-    ]
+    questions = [("redact", "agent/1", "3"), ("rm", "agent/1-b", "--purge"), ("repair", "agent/1")]
     for words, done in zip(
         questions,
         batch([{"words": ["-s", path / "store", *q], "stdin": "closed"} for q in questions]),

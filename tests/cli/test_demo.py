@@ -12,7 +12,7 @@ from tests.cli.running import hansard
 
 @pytest.mark.slow
 def test_it_shows_what_it_says_and_leaves_the_store(tmp_path: Path) -> None:
-    """N-16: eight writers lose nothing, a secret is erased; the suggested commands work."""
+    """N-16: eight writers lose nothing, a secret is erased, and the suggested commands work."""
     path = tmp_path / "look here"
     done = hansard("demo", path)
     assert (done.code, done.err) == (0, "")
@@ -21,7 +21,6 @@ def test_it_shows_what_it_says_and_leaves_the_store(tmp_path: Path) -> None:
     )
     assert "'swordfish' is in a file of the store: False" in done.out
     assert "3 sessions, all valid" in done.out
-    assert "It was sent **on Monday**." in done.out
     with library.open(path, read_only=True) as store:
         assert store.session("meeting").seq > (WRITERS - 1) * EACH
     suggested = done.out.partition("Explore the store:")[2].strip().splitlines()
@@ -30,15 +29,10 @@ def test_it_shows_what_it_says_and_leaves_the_store(tmp_path: Path) -> None:
         words = line.split(" -m hansard ")[-1].strip().rpartition("hansard ")[2]
         if "--step" not in words:
             assert hansard(*shlex.split(words), store=path).code == 0, words
-    again = hansard("demo", path)
-    assert again.code == 2
-    assert "is not empty" in again.err
-
-
-@pytest.mark.slow
-def test_its_figures_for_programs(tmp_path: Path) -> None:
-    """With --json there is one document with the figures, and nothing else on stdout."""
     figures = hansard("-s", tmp_path / "s", "demo", "--json").json
     assert figures["stored"] >= figures["acknowledged"] > (WRITERS - 1) * EACH
     assert (figures["ok"], figures["secret_left"], figures["sessions"]) == (True, False, 3)
     assert figures["bytes_after"] < figures["bytes_before"]
+    again = hansard("demo", path)
+    assert again.code == 2
+    assert "is not empty" in again.err

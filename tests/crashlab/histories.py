@@ -32,17 +32,8 @@ from typing import Any, Final
 import hansard
 from tests.crashlab.faults import Death
 from tests.crashlab.history_checks import check
-from tests.crashlab.history_values import (
-    Final as End,
-)
-from tests.crashlab.history_values import (
-    History,
-    Kind,
-    Operation,
-    Outcome,
-    Record,
-    Violation,
-)
+from tests.crashlab.history_values import Final as End
+from tests.crashlab.history_values import History, Kind, Operation, Outcome, Record, Violation
 from tests.crashlab.history_worker import WEIGHTS, Orders, record, work
 
 __all__ = [
@@ -161,10 +152,7 @@ class _Workers:
     """The workers of one history, and which of them die."""
 
     def __init__(
-        self,
-        orders: Orders,
-        rng: random.Random,
-        deaths: Sequence[tuple[str, str]],
+        self, orders: Orders, rng: random.Random, deaths: Sequence[tuple[str, str]]
     ) -> None:
         self._orders = orders
         self._rng = rng

@@ -230,10 +230,7 @@ class Thread:
 
         def call() -> dict[str, Any]:
             found = [record(event) for event in self._store.session(session).events(after=after)]
-            return {
-                "seq": found[-1].seq if found else after,
-                "digest": digest(before, found),
-            }
+            return {"seq": found[-1].seq if found else after, "digest": digest(before, found)}
 
         result = self._ask("read", session, {"after": after}, call)
         if result is not None:

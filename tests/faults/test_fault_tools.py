@@ -77,10 +77,7 @@ def test_every_call_that_changes_something_is_in_the_list() -> None:
 def test_a_killed_process_does_nothing(path: Path, when: faults.When) -> None:
     """N-39: after the kill, no call has an effect, not even one that only reads."""
     size = log(path).stat().st_size
-    with (
-        hansard.open(path) as store,
-        faults.kill(when=when, only=("write",)) as fault,
-    ):
+    with hansard.open(path) as store, faults.kill(when=when, only=("write",)) as fault:
         with pytest.raises(faults.Killed):
             store.session(ID).add_message({"n": 1})
         with pytest.raises(faults.Killed):

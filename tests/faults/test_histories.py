@@ -105,12 +105,7 @@ def good() -> Story:
     story.append(size=3)
     story.append(key="k")
     story.ask(
-        "append",
-        result={"seqs": [5], "of": "w0.0.3"},
-        size=1,
-        key="k",
-        expected=None,
-        of="w0.0.3",
+        "append", result={"seqs": [5], "of": "w0.0.3"}, size=1, key="k", expected=None, of="w0.0.3"
     )
     story.append(expected=5)
     refused = {"error": "SeqConflict", "actual": 6}
@@ -376,7 +371,7 @@ def test_a_history_with_kills_breaks_no_promise(tmp_path: Path, seed: int) -> No
     assert show(history) == ""
     done = {(one.do, one.outcome) for one in history.operations}
     assert {do for do, outcome in done if outcome == "ok"} >= {
-        *("append", "read", "view", "list", "fork", "create", "revert", "compact"),
+        *("append", "read", "view", "list", "fork", "create", "revert", "compact")
     }
     assert len(history.operations) > 250
 

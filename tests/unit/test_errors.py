@@ -346,11 +346,7 @@ CASES: dict[str, tuple[type[Exception], Callable[[Store, Path], Any], str]] = {
     ),
     "newer log": (errors.UnknownFormat, newer_log, "use a newer"),
     "link": (errors.UnsafePath, linked, "nothing was"),
-    "closed": (
-        errors.Closed,
-        closed,
-        "open it again",
-    ),
+    "closed": (errors.Closed, closed, "open it again"),
     "unknown": (
         errors.SessionNotFound,
         lambda store, _: store.delete("missing"),
@@ -382,10 +378,7 @@ CASES: dict[str, tuple[type[Exception], Callable[[Store, Path], Any], str]] = {
 def test_an_error_says_what_to_do(tmp_path: Path, case: str) -> None:
     """N-89: the message has the place, the reason, the state of the data, and the next step."""
     error, provoke, text = CASES[case]
-    with (
-        fill(tmp_path / "store") as store,
-        pytest.raises(error) as caught,
-    ):
+    with fill(tmp_path / "store") as store, pytest.raises(error) as caught:
         provoke(store, tmp_path / "store")
     assert text in str(caught.value)
     assert type(caught.value) is error

@@ -96,7 +96,7 @@ FILE_MODULES = {
         "posix",
         "shutil",
         "tempfile",
-    ),
+    )
 }
 
 # What the rest may use of `os`, besides constants (upper case). A list of what is harmless stays

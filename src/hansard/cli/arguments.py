@@ -3,16 +3,14 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
+import hansard
 from hansard import clock
 from hansard.cli.command import Settings, open_indexed, store_of_environment
-
-if TYPE_CHECKING:
-    from hansard import Session
 
 #: Maximum ids that the Tab key offers.
 _OFFERED: Final = 200
@@ -114,21 +112,21 @@ def ago(stamp: str, at: datetime) -> str:
     return "just now"
 
 
-def last_before(session: "Session", place: Place) -> int:
+def last_before(session: "hansard.Session", place: Place) -> int:
     """Return the seq before the event at a point."""
     if isinstance(place, datetime):
         return seq_at(session, place - timedelta(microseconds=1))
     return max(seq_at(session, place) - 1, 0)
 
 
-def seq_at(session: "Session", place: Place) -> int:
+def seq_at(session: "hansard.Session", place: Place) -> int:
     """Return the seq of the last event at a point; raise if there is none."""
     if isinstance(place, int):
         last = session.seq
         if place > last:
-            from hansard import InvalidEvent
-
-            raise InvalidEvent(f"session {session.id!r} has no event {place}; the last is {last}")
+            raise hansard.InvalidEvent(
+                f"session {session.id!r} has no event {place}; the last is {last}"
+            )
         return place
     known = session.snapshots.get(place) if isinstance(place, str) else None
     return session.state(at=place).seq if known is None else known
@@ -146,7 +144,6 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         incomplete: str,
     ) -> list[CompletionItem]:
         """Return the sessions whose ids start with a text; none if there is no store."""
-        import hansard
         from hansard.cli.completion import is_safe
 
         above: Any = ctx.parent.params.get("store") if ctx.parent else None

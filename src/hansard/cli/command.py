@@ -11,14 +11,12 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+import hansard
 from hansard.cli.screen import Screen
-
-if TYPE_CHECKING:
-    from hansard import Session, Store
 
 DEFAULT_STORE: Final = ".hansard"
 
@@ -54,20 +52,16 @@ class Call:
         self.store = store or store_of_environment()
         self.screen = screen
 
-    def reading(self) -> "Store":
+    def reading(self) -> "hansard.Store":
         """Open the store to read."""
-        import hansard
-
         return hansard.open(self.store, create=False, read_only=True)
 
-    def finding(self) -> "Store":
+    def finding(self) -> "hansard.Store":
         """Open the store to list or search: only the index is written."""
         return open_indexed(self.store)
 
-    def writing(self, *, create: bool = False) -> "Store":
+    def writing(self, *, create: bool = False) -> "hansard.Store":
         """Open the store to write; with `create`, create it if it does not exist."""
-        import hansard
-
         try:
             # A command appends little; `hansard compact` compacts.
             return hansard.open(self.store, create=create, auto_compact=False)
@@ -87,35 +81,31 @@ def store_of_environment() -> str:
     return os.environ.get("HANSARD_STORE") or DEFAULT_STORE
 
 
-def open_indexed(where: str) -> "Store":
+def open_indexed(where: str) -> "hansard.Store":
     """Open a store and keep its index; read-only if the user may not write.
 
     Without a kept index, each call would read every log.
     """
-    import hansard
-
     try:
         return hansard.open(where, create=False, auto_compact=False)
     except (hansard.UnsafePath, hansard.DiskFailed):
         return hansard.open(where, create=False, read_only=True)
 
 
-def session_of(store: "Store", session_id: str) -> "Session":
+def session_of(store: "hansard.Store", session_id: str) -> "hansard.Session":
     """Return an existing session; the error for another id suggests a similar one."""
-    from hansard import SessionDeleted, SessionNotFound
-
     if store.exists(session_id):
         return store.session(session_id)
     if session_id in store.trash():
-        raise SessionDeleted(
+        raise hansard.SessionDeleted(
             f"session {session_id!r} is in the trash; run `hansard restore {shlex.quote(session_id)}`"
         )
     close = _similar(store, session_id)
     hint = f"did you mean {close!r}?" if close else "`hansard ls` lists all sessions"
-    raise SessionNotFound(f"no session {session_id!r} in this store; {hint}")
+    raise hansard.SessionNotFound(f"no session {session_id!r} in this store; {hint}")
 
 
-def _similar(store: "Store", wanted: str) -> str | None:
+def _similar(store: "hansard.Store", wanted: str) -> str | None:
     # In a large store, compare ids with the same beginning first: typing errors are rare there.
     for prefix in (wanted[:3], wanted[:1], ""):
         known = [info.id for info in store.sessions(prefix=prefix, limit=_COMPARED).items]

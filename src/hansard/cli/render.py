@@ -8,15 +8,13 @@ is rendered only on request, because it hides characters. Every other event is o
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+import hansard
 from hansard.cli.screen import Piece, Screen, cell, many
 from hansard.message.parse import MessagePart, compact, parse
-
-if TYPE_CHECKING:
-    from hansard import Event, State
 
 #: Maximum characters of an event's data, and of a part of a message on a terminal, without --full.
 _SHORT: Final = 160
@@ -53,7 +51,7 @@ class EventPrinter:
         #: The names of tools without a result so far, by call ids.
         self._called: dict[str, str] = {}
 
-    def event(self, event: "Event", *, session: str = "", alone: bool = False) -> None:
+    def event(self, event: "hansard.Event", *, session: str = "", alone: bool = False) -> None:
         """Print an event, after its session if one is given. `alone`: not in a series."""
         data = event.data
         if event.kind == "message.part" and not alone and self._part(event, data, session):
@@ -78,7 +76,9 @@ class EventPrinter:
             case _:
                 self._screen.labeled(head, *_sentence(event.kind, data, full=self._full))
 
-    def output(self, event: "Event", session: str | None = None, *, named: bool = False) -> None:
+    def output(
+        self, event: "hansard.Event", session: str | None = None, *, named: bool = False
+    ) -> None:
         """Print an event, or with --json output it. `named`: print its session, too."""
         if self._screen.json:
             self._screen.record(event_json(event, session=session))
@@ -89,12 +89,12 @@ class EventPrinter:
         """Print a message of a view, without seq and time."""
         self._message(message, [])
 
-    def _head(self, event: "Event", session: str) -> list[Piece]:
+    def _head(self, event: "hansard.Event", session: str) -> list[Piece]:
         stamp = event.time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         head: list[Piece] = [(f"{event.seq:>4}", "bold"), (f"  {stamp}  ", "dim")]
         return [*head, (f"{session}  ", "blue")] if session else head
 
-    def _part(self, event: "Event", data: dict[str, Any], session: str) -> bool:
+    def _part(self, event: "hansard.Event", data: dict[str, Any], session: str) -> bool:
         """Print a stream part; return False if it is not a plain one."""
         text, stream = data.get("text"), data.get("stream")
         if not isinstance(text, str) or not isinstance(stream, str) or data.get("over"):
@@ -188,7 +188,7 @@ def brief(message: Mapping[str, Any], length: int | None = 100) -> str:
 
 
 def show_state(
-    screen: Screen, session_id: str, state: "State", *, more: Sequence[tuple[str, str]] = ()
+    screen: Screen, session_id: str, state: "hansard.State", *, more: Sequence[tuple[str, str]] = ()
 ) -> None:
     """Print a state, one line per fact. `more`: further facts, by name."""
     title = f" “{state.title}”" if state.title else ""
@@ -226,7 +226,7 @@ def _moment(stamp: str) -> str:
     return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def event_json(event: "Event", *, session: str | None = None) -> dict[str, object]:
+def event_json(event: "hansard.Event", *, session: str | None = None) -> dict[str, object]:
     """Return an event for JSON output, with its stored data."""
     return {
         **({} if session is None else {"session": session}),

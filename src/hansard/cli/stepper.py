@@ -13,13 +13,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import hansard
 from hansard.cli.render import EventPrinter
 from hansard.cli.screen import Screen, cell, many, shorten
-
-if TYPE_CHECKING:
-    from hansard import Session
 
 _HELP: Final = "n next · p back · g first · G last · 12 Enter go to 12 · q quit"
 
@@ -48,7 +46,7 @@ _CHECK_SIZE: Final = 0.2
 
 
 def step_through(
-    screen: Screen, session: "Session", seqs: list[int], *, full: bool, markdown: bool
+    screen: Screen, session: "hansard.Session", seqs: list[int], *, full: bool, markdown: bool
 ) -> None:
     """Show events one by one, controlled by keys."""
     if not seqs:
@@ -79,7 +77,7 @@ def step_through(
 
 def _draw(
     screen: Screen,
-    session: "Session",
+    session: "hansard.Session",
     seqs: list[int],
     place: int,
     typed: str,

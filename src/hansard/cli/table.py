@@ -7,15 +7,13 @@ wrapped.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+import hansard
 from hansard import clock
 from hansard.cli import arguments
 from hansard.cli.screen import Piece, Screen, cell, columns_of, shorten, size
 from hansard.message.parse import compact
-
-if TYPE_CHECKING:
-    from hansard import SessionInfo
 
 #: Between two columns.
 _GAP: Final = "  "
@@ -28,9 +26,9 @@ class Column(NamedTuple):
     """A column of a listing."""
 
     #: The full value, for a pipe.
-    full: Callable[["SessionInfo"], object]
+    full: Callable[["hansard.SessionInfo"], object]
     #: The value for a terminal, at a time; by default the full one.
-    short: Callable[["SessionInfo", datetime], str] | None = None
+    short: Callable[["hansard.SessionInfo", datetime], str] | None = None
     style: str = ""
     number: bool = False
     #: The width to which it may be shortened; 0: not at all.
@@ -39,11 +37,11 @@ class Column(NamedTuple):
     rank: int = 10
 
 
-def _amount(value: Callable[["SessionInfo"], int]) -> Column:
+def _amount(value: Callable[["hansard.SessionInfo"], int]) -> Column:
     return Column(value, lambda info, _: f"{value(info):,}", number=True)
 
 
-def marks(info: "SessionInfo") -> str:
+def marks(info: "hansard.SessionInfo") -> str:
     """Return a session's marks: damaged, archived, closed."""
     return ", ".join(name for name in ("damaged", "archived", "closed") if getattr(info, name))
 
@@ -96,7 +94,7 @@ NAMES: Final = arguments.Parsed("names", _names)
 class Row(NamedTuple):
     """A line of a listing."""
 
-    info: "SessionInfo"
+    info: "hansard.SessionInfo"
     #: The lines of a tree before the id.
     drawn: str = ""
     #: A further mark.
@@ -170,7 +168,7 @@ def _column(name: str) -> Column:
     if name in COLUMNS:
         return COLUMNS[name]
 
-    def member(info: "SessionInfo") -> str:
+    def member(info: "hansard.SessionInfo") -> str:
         value = info.metadata.get(name.removeprefix(_MEMBER))
         return "" if value is None else value if isinstance(value, str) else compact(value)
 

@@ -2,17 +2,15 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import hansard
 from hansard.cli import arguments
 from hansard.cli.command import Call, count_option, define
 from hansard.cli.render import event_json
 from hansard.cli.screen import many
-
-if TYPE_CHECKING:
-    from hansard import Event
 
 
 @define(
@@ -69,7 +67,7 @@ def command(
     data = _lines() if jsonl else _data(text, role, kind)
     if not data and not changes and title is None:
         raise click.UsageError("nothing to add; pass a text, --jsonl, --title or --meta")
-    found: list[Event | None] = []
+    found: list[hansard.Event | None] = []
     with call.writing(create=True) as store:
         session = store.create(session_id) if new else store.session(session_id)
         if kind is not None:

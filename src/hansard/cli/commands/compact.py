@@ -1,15 +1,13 @@
 """`hansard compact`: compress sessions and erase redacted data."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, check_targets, define, dry_run_option, session_of
 from hansard.cli.screen import Screen, many, size
-
-if TYPE_CHECKING:
-    from hansard import CompactReport, Store
 
 #: Maximum lines of the table on a terminal.
 _ROWS: Final = 30
@@ -56,31 +54,34 @@ def command(
 
 
 def _compact(
-    screen: Screen, store: "Store", session_ids: tuple[str, ...], *, dry_run: bool, vacuum: bool
-) -> "CompactReport":
-    from hansard import CompactReport, HansardError
-
+    screen: Screen,
+    store: "hansard.Store",
+    session_ids: tuple[str, ...],
+    *,
+    dry_run: bool,
+    vacuum: bool,
+) -> "hansard.CompactReport":
     label = "reading" if dry_run else "compacting"
     if not session_ids:
         with screen.progress(label, unit="sessions") as progress:
             return store.compact(dry_run=dry_run, vacuum=vacuum, progress=progress)
-    reports: list[CompactReport] = []
+    reports: list[hansard.CompactReport] = []
     failed: dict[str, str] = {}
     for session_id in sorted(session_ids):
         try:
             with screen.progress(f"{label} {session_id}") as progress:
                 session = store.session(session_id)
                 reports.append(session.compact(dry_run=dry_run, progress=progress))
-        except HansardError as error:
+        except hansard.HansardError as error:
             failed[session_id] = str(error)
     sums = {
         name: sum(getattr(report, name) for report in reports)
         for name in ("sessions", "before", "after", "blanked")
     }
-    return CompactReport(**sums, failed=failed, dry_run=dry_run)
+    return hansard.CompactReport(**sums, failed=failed, dry_run=dry_run)
 
 
-def _sizes(store: "Store", session_ids: tuple[str, ...]) -> dict[str, int]:
+def _sizes(store: "hansard.Store", session_ids: tuple[str, ...]) -> dict[str, int]:
     """Return the bytes of the named sessions, or of all."""
     return {
         info.id: info.bytes
@@ -91,7 +92,7 @@ def _sizes(store: "Store", session_ids: tuple[str, ...]) -> dict[str, int]:
 
 
 def _show(
-    call: Call, report: "CompactReport", before: dict[str, int], after: dict[str, int]
+    call: Call, report: "hansard.CompactReport", before: dict[str, int], after: dict[str, int]
 ) -> None:
     screen = call.screen
     total, left = sum(before.values()), sum(after.get(id, 0) for id in before)

@@ -2,6 +2,7 @@
 
 import click
 
+import hansard
 from hansard.cli.command import FAILED, Call, define, prefix_option, session_of
 from hansard.cli.screen import many
 
@@ -29,8 +30,6 @@ def command(
     """
     if call.named:
         raise click.UsageError("copy takes both stores as arguments: hansard copy SOURCE TARGET")
-    import hansard
-
     with hansard.open(source, create=False, read_only=True) as here:
         for session_id in session_ids:
             # Before the target is created: a mistyped id leaves nothing.

@@ -18,7 +18,6 @@ import click
 
 import hansard
 from hansard.cli.command import Call, define
-from hansard.cli.render import EventPrinter
 from hansard.cli.screen import Screen, many, size
 
 WRITERS: Final = 8
@@ -35,8 +34,8 @@ Figures = dict[str, Any]
 def command(call: Call, directory: str | None) -> None:
     """Run a demo on a real store.
 
-    Eight processes write concurrently and one is killed; a fork, a revert, damage, compaction, verify, a
-    replay. It takes a few seconds, and leaves the store for you to explore: in DIRECTORY, or in a new one.
+    Eight processes write concurrently and one is killed; a fork, a revert, damage, compaction, verify. It
+    takes a few seconds, and leaves the store for you to explore: in DIRECTORY, or in a new one.
 
     With --json: one document with the figures.
     """
@@ -326,18 +325,6 @@ def _verify(stage: _Stage) -> Figures:
     return {"ok": report.ok, "sessions": len(rows)}
 
 
-def _replay(stage: _Stage) -> Figures:
-    stage.scene("Replay: the events of support/42 in order; the reverted answer is kept")
-    with hansard.open(stage.path, read_only=True) as store:
-        printer = EventPrinter(stage.screen)
-        events = list(store.session("support/42").events())
-        shown = [event for event in events if event.kind != "message.part"]
-        for event in shown:
-            printer.event(event)
-    stage.say(f"and {many(len(events) - len(shown), 'part')} of the interrupted answer")
-    return {"events": len(events)}
-
-
 _SCENES: Final = (
     _conversation,
     _writers,
@@ -347,7 +334,6 @@ _SCENES: Final = (
     _damage,
     _compaction,
     _verify,
-    _replay,
 )
 
 if __name__ == "__main__":

@@ -1,19 +1,17 @@
 """`hansard diff`: compare two sessions or points."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 import msgspec
 
+import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, define, full_option, session_of
 from hansard.cli.render import EventPrinter, brief, short
 from hansard.cli.screen import Screen, many
 from hansard.message.parse import as_text
-
-if TYPE_CHECKING:
-    from hansard import CallDifference, Change, Comparison, Session, Store
 
 #: Maximum characters of a value that is compared.
 _ANSWER: Final = 100
@@ -52,7 +50,7 @@ def command(call: Call, one: str, other: str, *, full: bool) -> int | None:
     return None if found.equal else FAILED
 
 
-def _point(store: "Store", text: str) -> "tuple[Session, int | None]":
+def _point(store: "hansard.Store", text: str) -> "tuple[hansard.Session, int | None]":
     """Return the session of an argument, and the seq; None for its end."""
     if store.exists(text):
         return store.session(text), None
@@ -67,7 +65,7 @@ def _point(store: "Store", text: str) -> "tuple[Session, int | None]":
     return session_of(store, text.rpartition("@")[0] or text), None
 
 
-def show_comparison(screen: Screen, found: "Comparison", *, full: bool) -> None:
+def show_comparison(screen: Screen, found: "hansard.Comparison", *, full: bool) -> None:
     """Print a comparison, or with --json output it."""
     screen.document({"equal": found.equal, **msgspec.structs.asdict(found)})
     screen.line((f"- {found.a.session}@{found.a.seq}", "bold red"))
@@ -103,9 +101,9 @@ def show_comparison(screen: Screen, found: "Comparison", *, full: bool) -> None:
     _show_changes(screen, found, full=full)
 
 
-def _show_changes(screen: Screen, found: "Comparison", *, full: bool) -> None:
+def _show_changes(screen: Screen, found: "hansard.Comparison", *, full: bool) -> None:
     for name in ("metadata", "usage", "snapshots"):
-        changes: Mapping[str, Change] = getattr(found, name)
+        changes: Mapping[str, hansard.Change] = getattr(found, name)
         if changes:
             screen.line(f"{name}:")
         for key, change in changes.items():
@@ -115,7 +113,7 @@ def _show_changes(screen: Screen, found: "Comparison", *, full: bool) -> None:
                     screen.line((f"{sign} {key} = {shown}", style), indent=2)
 
 
-def _show_call(screen: Screen, difference: "CallDifference", *, full: bool) -> None:
+def _show_call(screen: Screen, difference: "hansard.CallDifference", *, full: bool) -> None:
     either = difference.a or difference.b
     assert either is not None  # a difference has at least one side
     screen.line((either.name, "yellow"), f": {_CALLS[difference.what]}", indent=2)

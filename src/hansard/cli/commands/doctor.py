@@ -1,17 +1,14 @@
 """`hansard doctor`: diagnose the store."""
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+import hansard
 from hansard.cli import VERSION
 from hansard.cli.command import DEFAULT_STORE, FAILED, Call, define
 from hansard.cli.screen import many, size
-
-if TYPE_CHECKING:
-    from hansard import Diagnosis
 
 
 @define(
@@ -30,8 +27,6 @@ def command(call: Call, *, migrate: bool) -> int | None:
     With --json: one document; each diagnostic has a code. Exit 1 if there is a problem.
     """
     if migrate:
-        import hansard
-
         versions = hansard.migrate(call.store)
         done = f"to version {versions[-1]}" if versions else "they were up to date"
         call.screen.labeled([(f"{'migration':<13}", "dim")], f"the store's tables: {done}")
@@ -58,7 +53,7 @@ def _settings(call: Call) -> dict[str, str]:
     }
 
 
-def _show(call: Call, found: "Diagnosis") -> None:
+def _show(call: Call, found: "hansard.Diagnosis") -> None:
     screen = call.screen
     settings = ", ".join(f"{name} {value}" for name, value in _settings(call).items())
     for name, fact in [*_facts(found), ("settings", settings)]:
@@ -87,7 +82,7 @@ def _show(call: Call, found: "Diagnosis") -> None:
         screen.line(("no problems", "bold green"))
 
 
-def _facts(found: "Diagnosis") -> list[tuple[str, str]]:
+def _facts(found: "hansard.Diagnosis") -> list[tuple[str, str]]:
     home, index, server = found.home, found.index, found.server
     if not index.there:
         listed = "none; the first listing creates it"
@@ -124,5 +119,5 @@ def _facts(found: "Diagnosis") -> list[tuple[str, str]]:
     ]
 
 
-def _below(found: "Diagnosis", path: str) -> str:
+def _below(found: "hansard.Diagnosis", path: str) -> str:
     return path.removeprefix(f"{found.where}/")

@@ -4,6 +4,7 @@ from difflib import get_close_matches
 
 import click
 
+import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, define, session_of, yes_option
 from hansard.cli.screen import many
@@ -159,8 +160,6 @@ def restore(call: Call, session_ids: tuple[str, ...]) -> None:
 
     Without an id, list the trash. With --json: one document.
     """
-    from hansard import SessionNotFound
-
     if not session_ids:
         with call.reading() as store:
             trash = store.trash()
@@ -176,7 +175,7 @@ def restore(call: Call, session_ids: tuple[str, ...]) -> None:
                 hint = (
                     f"did you mean {close[0]!r}?" if close else "`hansard restore` lists the trash"
                 )
-                raise SessionNotFound(f"no session {session_id!r} in the trash; {hint}")
+                raise hansard.SessionNotFound(f"no session {session_id!r} in the trash; {hint}")
         for session_id in session_ids:
             store.restore(session_id)
     call.screen.document({"restored": list(session_ids)})

@@ -5,17 +5,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import click
 
+import hansard
 from hansard.cli import arguments
 from hansard.cli.command import Call, define, session_of
 from hansard.cli.screen import Screen, many, size
-
-if TYPE_CHECKING:
-    from hansard import Session
 
 _ENDINGS: Final = {
     "jsonl": "jsonl",
@@ -106,7 +104,7 @@ def command(
         screen.note(f"{many(len(written), 'file')} may contain credentials (--unredacted)")
 
 
-def _exported(session: "Session", options: dict[str, Any]) -> Iterator[bytes]:
+def _exported(session: "hansard.Session", options: dict[str, Any]) -> Iterator[bytes]:
     from hansard import exporters
 
     format, view = options["format"], options["view"]

@@ -9,11 +9,11 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
+import hansard
 from hansard.cli.command import FAILED, Call, define
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
-    from hansard import ImportReport, Store
     from hansard.importers import Report
 
 #: Bytes read at once.
@@ -65,9 +65,7 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
     """Import what `hansard export` wrote."""
     if session_id is not None and len(names) > 1:
         raise click.UsageError("--id is for one file; import the others separately")
-    from hansard import HansardError
-
-    done: list[tuple[str, ImportReport]] = []
+    done: list[tuple[str, hansard.ImportReport]] = []
     failed: dict[str, str] = {}
     with call.writing(create=True) as store:
         for name in names:
@@ -75,7 +73,7 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
                 with call.screen.progress(name) as progress, _opened(name) as file:
                     pieces = _pieces(file, progress)
                     done.append((name, store.import_session(pieces, id=session_id)))
-            except HansardError as error:
+            except hansard.HansardError as error:
                 failed[name] = str(error)
             except OSError as error:
                 failed[name] = error.strerror or str(error)
@@ -124,11 +122,9 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
     return FAILED if report.skipped or reason else None
 
 
-def _opened_store(call: Call, *, dry_run: bool) -> "Store":
+def _opened_store(call: Call, *, dry_run: bool) -> "hansard.Store":
     if not dry_run:
         return call.writing(create=True)
-    import hansard
-
     try:
         return call.reading()
     except hansard.StoreNotFound:

@@ -6,10 +6,11 @@ be long.
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+import hansard
 from hansard.cli import arguments, table
 from hansard.cli.command import (
     FAILED,
@@ -22,9 +23,6 @@ from hansard.cli.command import (
 )
 from hansard.cli.screen import Pens, Screen, many
 from hansard.cli.table import Row
-
-if TYPE_CHECKING:
-    from hansard import SessionInfo, Store
 
 #: Default --limit on a terminal.
 _SCREENFUL: Final = 50
@@ -183,7 +181,7 @@ def _show(screen: Screen, rows: list[Row], names: tuple[str, ...], *, requested:
         screen.record({**msgspec.structs.asdict(row.info), "depth": row.depth})
 
 
-def _report_damaged(screen: Screen, infos: "list[SessionInfo]") -> int | None:
+def _report_damaged(screen: Screen, infos: "list[hansard.SessionInfo]") -> int | None:
     """Name the damaged sessions on stderr; return the exit code."""
     damaged = [info for info in infos if info.damaged]
     for info in damaged[:_NAMED]:
@@ -243,7 +241,7 @@ def _levels(screen: Screen) -> tuple[Pens, int]:
     return screen.pens, deepest
 
 
-def related(store: "Store", infos: "Iterable[SessionInfo]") -> dict[str, str]:
+def related(store: "hansard.Store", infos: "Iterable[hansard.SessionInfo]") -> dict[str, str]:
     """Return the parent of each session, if it is among those given, by id."""
     known = {info.id: info for info in infos}
     parents = {}
@@ -260,11 +258,11 @@ def related(store: "Store", infos: "Iterable[SessionInfo]") -> dict[str, str]:
 
 
 def forest(
-    infos: "Iterable[SessionInfo]", parents: Mapping[str, str], pens: Pens, deepest: int
+    infos: "Iterable[hansard.SessionInfo]", parents: Mapping[str, str], pens: Pens, deepest: int
 ) -> list[Row]:
     """Return sessions in the order of the tree: forks under their parents, oldest first."""
     listed = list(infos)
-    below: dict[str, list[SessionInfo]] = {}
+    below: dict[str, list[hansard.SessionInfo]] = {}
     for info in sorted(listed, key=lambda info: (info.created, info.id)):
         if info.id in parents:
             below.setdefault(parents[info.id], []).append(info)
@@ -273,7 +271,7 @@ def forest(
     # A cycle of parents has no root: its first session becomes one.
     for root in [*(info for info in listed if info.id not in parents), *listed]:
         #: The session, its depth, the lines before it, and the margin of its forks.
-        waiting: list[tuple[SessionInfo, int, str, str]] = [(root, 0, "", "")]
+        waiting: list[tuple[hansard.SessionInfo, int, str, str]] = [(root, 0, "", "")]
         while waiting:
             info, depth, drawn, margin = waiting.pop()
             if info.id in done:
@@ -291,8 +289,8 @@ def forest(
 
 
 def lineage(
-    named: Iterable[str], infos: "Iterable[SessionInfo]", parents: Mapping[str, str]
-) -> "list[SessionInfo]":
+    named: Iterable[str], infos: "Iterable[hansard.SessionInfo]", parents: Mapping[str, str]
+) -> "list[hansard.SessionInfo]":
     """Return the sessions that share a root with a named one, sorted by id."""
     roots: dict[str, str] = {}
 

@@ -1,17 +1,13 @@
 """`hansard repair`: repair damaged sessions, keeping a copy."""
 
-from typing import TYPE_CHECKING
-
 import click
 
+import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, check_targets, define, session_of, yes_option
 from hansard.cli.commands.verify import sentence
 from hansard.cli.render import count_seqs
 from hansard.cli.screen import many
-
-if TYPE_CHECKING:
-    from hansard import RepairReport, Store
 
 
 @define(
@@ -37,7 +33,7 @@ def command(
     check_targets(session_ids, "repair", everything=everything)
     with call.writing() as store:
         damaged = _damaged(call, store, session_ids)
-        reports: list[RepairReport] = []
+        reports: list[hansard.RepairReport] = []
         question = f"Repair {many(len(damaged), 'session')}?"
         if damaged and (yes or call.screen.confirm(question)):
             reports = [store.session(id).repair(missing=missing) for id in damaged]
@@ -53,7 +49,7 @@ def command(
     return FAILED if left else None
 
 
-def _damaged(call: Call, store: "Store", session_ids: tuple[str, ...]) -> list[str]:
+def _damaged(call: Call, store: "hansard.Store", session_ids: tuple[str, ...]) -> list[str]:
     """Return the damaged sessions, and print their damage."""
     if session_ids:
         found = [session_of(store, session_id).verify() for session_id in session_ids]
@@ -68,7 +64,7 @@ def _damaged(call: Call, store: "Store", session_ids: tuple[str, ...]) -> list[s
     return [report.session for report in damaged]
 
 
-def _show(call: Call, report: "RepairReport") -> None:
+def _show(call: Call, report: "hansard.RepairReport") -> None:
     lost = count_seqs(report.lost)
     where = ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in report.lost[:20])
     lines = [f"{report.session}: {many(report.salvaged, 'event')} saved, {lost:,} lost"]

@@ -3,18 +3,15 @@
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+import hansard
 from hansard.cli import arguments
 from hansard.cli.command import Call, define, full_option, markdown_option, session_of
 from hansard.cli.commands.diff import show_comparison
 from hansard.cli.render import EventPrinter, show_state
-
-if TYPE_CHECKING:
-    from hansard import Event, Session
 
 
 @define(
@@ -107,7 +104,7 @@ def command(
             seqs = [event.seq for event in chosen]
             step_through(call.screen, session, seqs, full=full, markdown=markdown)
             return
-        last: Event | None = None
+        last: hansard.Event | None = None
         for event in chosen:
             if speed is not None and last is not None:
                 pause = (event.time - last.time).total_seconds() / speed
@@ -137,8 +134,8 @@ def _check(call: Call, *, ranged: bool, **modes: object) -> None:
 
 
 def _chosen(
-    played: "Iterator[Event]", upto: int | None, kinds: tuple[str, ...]
-) -> "Iterator[Event]":
+    played: "Iterator[hansard.Event]", upto: int | None, kinds: tuple[str, ...]
+) -> "Iterator[hansard.Event]":
     """Yield the requested events."""
     if upto == 0:
         return
@@ -151,7 +148,9 @@ def _chosen(
             return
 
 
-def _state(call: Call, session: "Session", at: arguments.Place, printer: EventPrinter) -> None:
+def _state(
+    call: Call, session: "hansard.Session", at: arguments.Place, printer: EventPrinter
+) -> None:
     seq = arguments.seq_at(session, at)
     state = session.state(at=seq)
     stored = msgspec.Raw(session.messages_json(at=seq))

@@ -1,18 +1,16 @@
 """`hansard search`: search messages and titles."""
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import hansard
 from hansard import clock
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, count_option, define, prefix_option, session_of
 from hansard.cli.render import ROLES
 from hansard.cli.screen import Piece, cell, many
-
-if TYPE_CHECKING:
-    from hansard import Hit
 
 
 @define(
@@ -78,11 +76,11 @@ def command(
     return FAILED
 
 
-def _place(hit: "Hit") -> str:
+def _place(hit: "hansard.Hit") -> str:
     return str(hit.seq) if hit.seq else "title"
 
 
-def _show(call: Call, hits: "list[Hit]", limit: int) -> None:
+def _show(call: Call, hits: "list[hansard.Hit]", limit: int) -> None:
     """Print each hit with its matches, and a command to read on."""
     at = clock.now()
     for hit in hits:
@@ -108,7 +106,7 @@ def _show(call: Call, hits: "list[Hit]", limit: int) -> None:
     call.screen.hint(f"{found}. To read on: {on}")
 
 
-def _marked(hit: "Hit") -> list[Piece]:
+def _marked(hit: "hansard.Hit") -> list[Piece]:
     """Return a snippet with its matches highlighted."""
     pieces: list[Piece] = []
     done = 0

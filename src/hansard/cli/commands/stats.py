@@ -4,15 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
+import hansard
 from hansard.cli.command import Call, count_option, define, prefix_option
 from hansard.cli.screen import Pens, Piece, Screen, cell, columns_of, many, padded, shorten, size
-
-if TYPE_CHECKING:
-    from hansard import SessionInfo, StoreStats
 
 #: Height of the growth plot, in lines.
 _HIGH: Final = 5
@@ -66,7 +64,7 @@ def command(call: Call, prefix: str, top: int) -> None:
     call.screen.damaged(stats.damaged, " and were not counted")
 
 
-def _totals(screen: Screen, stats: "StoreStats") -> None:
+def _totals(screen: Screen, stats: "hansard.StoreStats") -> None:
     counts = (
         many(stats.forks, "fork") if stats.forks else "",
         f"{stats.archived:,} archived" if stats.archived else "",
@@ -85,7 +83,9 @@ def _totals(screen: Screen, stats: "StoreStats") -> None:
 # -- in a pipe ----------------------------------------------------------------------------------
 
 
-def _tables(screen: Screen, stats: "StoreStats", largest: "Sequence[SessionInfo]") -> None:
+def _tables(
+    screen: Screen, stats: "hansard.StoreStats", largest: "Sequence[hansard.SessionInfo]"
+) -> None:
     def table(names: Sequence[str], rows: list[Sequence[object]]) -> None:
         if rows:
             screen.line()
@@ -109,7 +109,9 @@ def _tables(screen: Screen, stats: "StoreStats", largest: "Sequence[SessionInfo]
 # -- on a terminal ------------------------------------------------------------------------------
 
 
-def _plots(screen: Screen, stats: "StoreStats", largest: "Sequence[SessionInfo]", top: int) -> None:
+def _plots(
+    screen: Screen, stats: "hansard.StoreStats", largest: "Sequence[hansard.SessionInfo]", top: int
+) -> None:
     _grown(screen, {day: added.messages for day, added in stats.days.items()})
     sizes = [(info.id, info.bytes, size(info.bytes)) for info in largest if info.bytes]
     _bars(screen, "Largest sessions", sizes, "cyan")

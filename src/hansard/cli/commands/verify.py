@@ -1,15 +1,11 @@
 """`hansard verify`: check sessions for damage."""
 
-from typing import TYPE_CHECKING
-
 import click
 
+import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, define, session_of
 from hansard.cli.screen import many
-
-if TYPE_CHECKING:
-    from hansard import Finding
 
 
 @define(
@@ -54,7 +50,7 @@ def command(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | 
     return None
 
 
-def sentence(session_id: str, finding: "Finding") -> str:
+def sentence(session_id: str, finding: "hansard.Finding") -> str:
     """Return a finding in one line."""
     place = f"{finding.where}: byte {finding.offset}, {many(finding.length, 'byte')}"
     return f"{session_id}: {place}: {finding.reason}"
