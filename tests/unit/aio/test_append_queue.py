@@ -12,7 +12,8 @@ from hansard.errors import SyncFailed
 from hansard.event.event import NewEvent
 from hansard.log import disk
 from tests.crashlab import faults
-from tests.unit.aio.thread_probe import Stay, come_round
+from tests.faults.test_group_commit import Stay
+from tests.unit.aio.thread_probe import come_round, reached
 
 
 async def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +24,7 @@ async def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.Monke
         write.go()
         monkeypatch.setattr(disk, "sync", sync)
         tasks = [asyncio.create_task(store.session("s").add_message({"by": 0}))]
-        await sync.wait()
+        await reached(sync)
         monkeypatch.setattr(disk, "write", write)
         # Through separate handles: the queue is the session's.
         tasks += [
@@ -50,7 +51,7 @@ async def test_sessions_do_not_wait_for_each_other(
         sync = Stay(disk.sync)
         monkeypatch.setattr(disk, "sync", sync)
         slow = asyncio.create_task(a.add_message({"n": 2}))
-        await sync.wait()
+        await reached(sync)
         assert (await b.add_message({"n": 2})).seq == 2
         assert not slow.done()
         sync.go()

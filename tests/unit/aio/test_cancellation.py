@@ -10,7 +10,8 @@ import pytest
 import hansard
 from hansard import aio
 from hansard.log import disk
-from tests.unit.aio.thread_probe import Stay, come_round
+from tests.faults.test_group_commit import Stay
+from tests.unit.aio.thread_probe import come_round, reached
 
 
 async def opened(path: Path) -> tuple[aio.Store, aio.Session]:
@@ -40,7 +41,7 @@ async def test_a_cancelled_append_is_over_or_never_begins(
     sync = Stay(disk.sync)
     monkeypatch.setattr(disk, "sync", sync)
     begun = asyncio.create_task(session.add_message({"n": 1}))
-    await sync.wait()
+    await reached(sync)
     waiting = asyncio.create_task(session.add_message({"n": 2}))
     await come_round()
     waiting.cancel()
@@ -67,7 +68,7 @@ async def test_a_cancelled_read_ends_immediately(
     read = Stay(disk.read_at)
     monkeypatch.setattr(disk, "read_at", read)
     task = asyncio.create_task(fresh.session("s").messages())
-    await read.wait()
+    await reached(read)
     task.cancel()
     await come_round()
     assert task.cancelled()
@@ -157,7 +158,7 @@ async def test_a_cancelled_take_loses_no_event(
         read = Stay(disk.read_at)
         monkeypatch.setattr(disk, "read_at", read)
         task = asyncio.create_task(follower.take(60.0))
-        await read.wait()
+        await reached(read)
         task.cancel()
         await come_round()
         read.go()

@@ -11,7 +11,8 @@ import pytest
 import hansard
 from hansard import aio
 from hansard.log import disk
-from tests.unit.aio.thread_probe import Stay, watching
+from tests.faults.test_group_commit import Stay
+from tests.unit.aio.thread_probe import reached, watching
 
 MESSAGE = {"role": "user", "content": "hello"}
 
@@ -233,7 +234,7 @@ def test_a_closed_loop_harms_no_other(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(disk, "sync", sync)
     loop = asyncio.new_event_loop()
     task = loop.create_task(_append(session))
-    loop.run_until_complete(sync.wait())
+    loop.run_until_complete(reached(sync))
     loop.close()
     sync.go()
     assert asyncio.run(_append(session)) == 3

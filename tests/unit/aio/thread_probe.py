@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,9 +13,7 @@ from hansard.log.group_commit import GroupCommit
 from hansard.log.session_files import SessionFiles
 from tests.crashlab import faults
 from tests.crashlab.faults import Call
-
-#: A thread that waits this long hangs.
-PATIENCE = 60.0
+from tests.faults.test_group_commit import Stay
 
 # Calls in which a thread may wait for another one, or for another process.
 WAITING: tuple[tuple[type, str], ...] = (
@@ -63,33 +60,9 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         yield watch
 
 
-class Stay:
-    """Replaces a disk call, and holds the first thread that makes it until `go` is called."""
-
-    def __init__(self, call: Callable[..., object]) -> None:
-        self._call = call
-        self._inside = threading.Event()
-        self._go = threading.Event()
-        self.count = 0
-
-    def __call__(self, *arguments: object) -> object:
-        """Make the call; the first thread waits before it."""
-        self.count += 1
-        if self.count == 1:
-            self._inside.set()
-            assert self._go.wait(PATIENCE)
-        return self._call(*arguments)
-
-    async def wait(self) -> None:
-        """Return when a thread is inside, without blocking the loop."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._inside.is_set():
-            assert time.monotonic() < deadline, "no thread came"
-            await asyncio.sleep(0.0005)
-
-    def go(self) -> None:
-        """Release the thread."""
-        self._go.set()
+async def reached(stay: Stay) -> None:
+    """Return when a thread is inside a call, without blocking the loop."""
+    await asyncio.to_thread(stay.wait)
 
 
 async def come_round(times: int = 50) -> None:
