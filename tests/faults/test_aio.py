@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +29,8 @@ async def say(store, by):
         os.write(1, f"ack {by}/{number}\\n".encode())
         number += 1
         said.append(by)
-"""
 
-# Three tasks that append, and one that streams and never ends. All have begun when `under_way` returns.
-BUSY = """
+# Three tasks append, and one streams and never ends. All have begun when `under_way` returns.
 said = []
 
 async def stream(store):
@@ -53,7 +49,7 @@ async def busy(store):
     await asyncio.gather(stream(store), *(say(store, by) for by in "abc"))
 """
 
-UNCLOSED = f"""{HEAD}{BUSY}
+UNCLOSED = f"""{HEAD}
 async def main():
     store = await hansard.aio.open(PATH)
     await busy(store)
@@ -61,7 +57,7 @@ async def main():
 asyncio.run(main())
 """
 
-CLOSED = f"""{HEAD}{BUSY}
+CLOSED = f"""{HEAD}
 async def main():
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     loop.add_signal_handler(signal.SIGTERM, me.cancel)
@@ -75,7 +71,7 @@ except asyncio.CancelledError:
 """
 
 # The program ends while its tasks run.
-ABANDONED = f"""{HEAD}{BUSY}
+ABANDONED = f"""{HEAD}
 store = None
 
 async def main():
@@ -92,7 +88,7 @@ os.write(1, b"ended well\\n")
 """
 
 # Tasks that are not awaited: `asyncio.run` cancels them.
-UNAWAITED = f"""{HEAD}{BUSY}
+UNAWAITED = f"""{HEAD}
 async def main():
     store = await hansard.aio.open(PATH)
     tasks = [asyncio.create_task(say(store, by)) for by in "abc"]
@@ -104,43 +100,47 @@ os.write(1, b"ended well\\n")
 """
 
 
-@contextmanager
-def running(program: str, path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Run a program, and end it."""
-    child = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", program, str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.communicate()
+def started(program: str, path: Path) -> "subprocess.Popen[str]":
+    """Start a program."""
+    command = [sys.executable, "-W", "error", "-c", program, str(path)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def completed(program: str, path: Path) -> tuple[str, list[Any]]:
+    """Run a program to its end; return what it printed, and the messages that it stored."""
+    with started(program, path) as child:
+        try:
+            out, errors = child.communicate(timeout=PATIENCE)
+        finally:
+            child.kill()
+    assert (child.returncode, errors) == (0, "")
+    with hansard.open(path) as store:
+        assert store.verify().ok
+        return out, [message["n"] for message in store.session("s").messages()]
 
 
 def heard(child: "subprocess.Popen[str]", signum: int | None) -> tuple[list[str], str]:
     """Read until a program is busy, send it a signal, and return everything that it printed."""
     said: list[str] = []
     assert child.stdout is not None
-    while sum(line.startswith("ack ") for line in said) < 20 or "streams" not in said:
-        line = child.stdout.readline()
-        if not line:
-            break
-        said.append(line.strip())
-    if signum is not None:
-        child.send_signal(signum)
-    # Not `communicate`, which would skip what the pipe's buffer already holds.
+    assert child.stderr is not None
     watchdog = threading.Timer(PATIENCE, child.kill)
     watchdog.start()
     try:
-        assert child.stderr is not None
+        while sum(line.startswith("ack ") for line in said) < 20 or "streams" not in said:
+            line = child.stdout.readline()
+            if not line:
+                break
+            said.append(line.strip())
+        if signum is not None:
+            child.send_signal(signum)
+        # Not `communicate`, which would skip what the pipe's buffer already holds.
         said += child.stdout.read().split("\n")
         errors = child.stderr.read()
         child.wait()
     finally:
         watchdog.cancel()
+        child.kill()
     return said, errors
 
 
@@ -180,7 +180,7 @@ def test_no_end_of_a_process_loses_acknowledged_appends(
 ) -> None:
     """N-39, N-59, N-75: however a process with busy tasks ends, what it acknowledged is stored."""
     path = tmp_path / "store"
-    with running(program, path) as child:
+    with started(program, path) as child:
         said, errors = heard(child, signum)
     if signum in {signal.SIGKILL, signal.SIGTERM} and program == UNCLOSED:
         assert child.returncode == -int(signum or 0)
@@ -232,14 +232,8 @@ os.write(1, b"ended well\\n")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_and_its_parent_both_append(tmp_path: Path) -> None:
     """N-23, N-75: after a fork, the child's store has its own threads, and the parent is not affected."""
-    path = tmp_path / "store"
-    with running(FORKED, path) as child:
-        out, errors = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 0, errors
-    assert out.endswith("ended well\n"), errors
-    with hansard.open(path) as store:
-        assert store.verify().ok
-        seen: list[Any] = [message["n"] for message in store.session("s").messages()]
+    out, seen = completed(FORKED, tmp_path / "store")
+    assert out.endswith("ended well\n")
     acknowledged = [line[4:] for line in out.split("\n") if line.startswith("ack ")]
     assert len(acknowledged) == 60
     assert sorted(seen) == sorted([*acknowledged, "c/handle"])
@@ -290,12 +284,7 @@ loop.close()
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_forked_during_an_append_appends(tmp_path: Path) -> None:
     """N-23, N-75: a child does not wait for the parent's thread that appends to the same session."""
-    path = tmp_path / "store"
-    with running(FORKED_BUSY, path) as child:
-        _, errors = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 0, errors
-    with hansard.open(path) as store:
-        seen = [message["n"] for message in store.session("s").messages()]
+    _, seen = completed(FORKED_BUSY, tmp_path / "store")
     assert sorted(seen) == ["child", "first", "parent"]
 
 
@@ -332,11 +321,6 @@ threading.Thread(target=lambda: asyncio.run(go_on())).start()
 
 def test_loops_work_after_the_main_thread_has_ended(tmp_path: Path) -> None:
     """N-75: a store works in a loop that outlives the main thread, and is closed in one at exit."""
-    path = tmp_path / "store"
-    with running(LATE, path) as child:
-        out, errors = child.communicate(timeout=PATIENCE)
-    assert (child.returncode, errors) == (0, "")
+    out, seen = completed(LATE, tmp_path / "store")
     assert out.endswith("ended well\n")
-    with hansard.open(path) as store:
-        seen = [message["n"] for message in store.session("s").messages()]
     assert seen == [f"{by}/{number}" for by in "abc" for number in range(20)]
