@@ -54,29 +54,20 @@ def find(files: Files) -> Iterator[SourceEntry]:
         else:
             yield files.entry(_read, files.root, [], {})
         return
-    for directory in _directories(files):
+    for directory, is_directory in files.tree():
+        if not is_directory or _DIRECTORY in directory.relative_to(files.root).parts:
+            continue
         children = {path.name: path for path in files.children(directory)}
+        # Jobs and the gateway write other JSONL files elsewhere.
+        likely = directory == files.root or directory.name == "sessions"
         entries = {}
         if _INDEX in children and children[_INDEX].is_file():
             entries |= _listed(files, children[_INDEX])
         # OpenClaw made `sessions.d` from `sessions.json`, and reads it if both exist.
         if _DIRECTORY in children and children[_DIRECTORY].is_dir():
             entries |= _entries_of(files, children[_DIRECTORY])
-        yield from _transcripts(files, directory, entries, orphans=True)
-
-
-def _directories(files: Files) -> Iterator[Path]:
-    """Yield the directories that hold an index or transcripts."""
-    for directory, is_directory in files.tree():
-        if not is_directory or _DIRECTORY in directory.relative_to(files.root).parts:
-            continue
-        # Jobs and the gateway write other JSONL files elsewhere.
-        likely = directory == files.root or directory.name == "sessions"
-        if any(
-            path.name in {_INDEX, _DIRECTORY} or (likely and _is_transcript(path))
-            for path in files.children(directory)
-        ):
-            yield directory
+        if likely or not children.keys().isdisjoint({_INDEX, _DIRECTORY}):
+            yield from _transcripts(files, directory, entries, orphans=True)
 
 
 def _listed(files: Files, path: Path) -> dict[str, Entry]:

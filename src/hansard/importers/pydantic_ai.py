@@ -89,21 +89,17 @@ Blobs = Callable[[str], bytes | None]
 
 def find(files: Files) -> Iterator[SourceEntry]:
     """Yield directories of runs, databases, and files of messages."""
-    if not files.is_directory:
-        yield _file(files, files.root)
-        return
-    # A directory with runs is one store, and everything in it belongs to that.
-    runs = [path.parent for path in files.walk(_RECORD) if path.name == _RECORD]
-    for directory in sorted({run.parent for run in runs}):
-        yield files.entry(_directory, directory)
-    inside = {*runs, *(run.parent / "media" for run in runs)}
-    for path in files.walk(".json", *database.ENDINGS):
-        if inside.isdisjoint(path.parents):
-            yield _file(files, path)
-
-
-def _file(files: Files, path: Path) -> SourceEntry:
-    return files.entry(_list if path.suffix == ".json" else _database, path)
+    paths = [files.root]
+    if files.is_directory:
+        # A directory with runs is one store, and everything in it belongs to that.
+        runs = [path.parent for path in files.walk(_RECORD) if path.name == _RECORD]
+        for directory in sorted({run.parent for run in runs}):
+            yield files.entry(_directory, directory)
+        inside = {*runs, *(run.parent / "media" for run in runs)}
+        found = files.walk(".json", *database.ENDINGS)
+        paths = [path for path in found if inside.isdisjoint(path.parents)]
+    for path in paths:
+        yield files.entry(_list if path.suffix == ".json" else _database, path)
 
 
 # -- messages -----------------------------------------------------------------------------------
@@ -200,16 +196,21 @@ class Step(msgspec.Struct):
     messages: list[Any] = []
 
 
-def _step(kind: str, record: Any, where: str) -> Step:
-    """Return a record as a step; raise `Unreadable` if it is not one."""
-    data = _only(record, kind) if isinstance(record, dict) else {}
-    time = time_in(data, *(("ended_at", "started_at") if kind == _EFFECT else ("timestamp",)))
-    if time is None or not text_in(data, "run_id"):
-        raise Unreadable("not a step: it has no run or no time")
-    messages = record.get("messages") if kind == _SNAPSHOT else []
-    if not isinstance(messages, list):
-        raise Unreadable("not a snapshot: it has no list of messages")
-    return Step(kind, data, where, time, messages)
+def _steps(files: Files, records: Iterable[tuple[str, Any, str]]) -> list[Step]:
+    """Return steps, given the kind and place of each; report what is not a step."""
+    found = []
+    for kind, record, where in records:
+        with files.item(where):
+            data = _only(record, kind) if isinstance(record, dict) else {}
+            names = ("ended_at", "started_at") if kind == _EFFECT else ("timestamp",)
+            time = time_in(data, *names)
+            if time is None or not text_in(data, "run_id"):
+                raise Unreadable("not a step: it has no run or no time")
+            messages = record.get("messages") if kind == _SNAPSHOT else []
+            if not isinstance(messages, list):
+                raise Unreadable("not a snapshot: it has no list of messages")
+            found.append(Step(kind, data, where, time, messages))
+    return found
 
 
 def _only(record: Record, kind: str) -> Record:
@@ -233,10 +234,8 @@ def _runs(
         # Steps of one time stay in their order.
         items = _items(files, sorted(steps, key=lambda step: step.time), blobs)
         if items:
-            metadata = {
-                "agent": text_in(run, "agent_name"),
-                "conversation": text_in(run, "conversation_id"),
-            }
+            about = {"agent": "agent_name", "conversation": "conversation_id"}
+            metadata = {name: text_in(run, member) for name, member in about.items()}
             name = f"{prefix}{_PREFIX}run/{run['run_id']}"
             yield ForeignSession(name, items, where, metadata, time_in(run, "started_at"))
 
@@ -275,7 +274,7 @@ def _directory(files: Files, directory: Path) -> Iterator[ForeignSession]:
             record = files.json_object(record_path, "a record of a run")
             if not text_in(record, "run_id"):
                 raise Unreadable("not a record of a run")
-            runs.append((record, list(_steps_of_run(files, child))))
+            runs.append((record, _steps(files, _steps_of_run(files, child))))
 
     def blob(digest: str) -> bytes | None:
         path = directory / "media" / f"{digest}.bin"
@@ -285,24 +284,22 @@ def _directory(files: Files, directory: Path) -> Iterator[ForeignSession]:
     yield from _runs(files, runs, blob, prefix, files.name(directory))
 
 
-def _steps_of_run(files: Files, child: Path) -> Iterator[Step]:
+def _steps_of_run(files: Files, child: Path) -> Iterator[tuple[str, Any, str]]:
     for name, kind in (("events.jsonl", _STEP), ("tool_effects.jsonl", _EFFECT)):
         path = child / name
         for number, record in files.lines(path) if files.exists(path) else ():
-            where = files.name(path, number)
-            with files.item(where):
-                yield _step(kind, record, where)
+            yield kind, record, files.name(path, number)
     snapshots = child / "snapshots"
     found = files.children(snapshots) if files.exists(snapshots) else []
     for path in sorted((one for one in found if one.stem.isdigit()), key=lambda one: int(one.stem)):
         with files.item(path):
-            yield _step(_SNAPSHOT, files.json(path), files.name(path))
+            yield _SNAPSHOT, files.json(path), files.name(path)
 
 
 def _stored_runs(connection: database.Database) -> Iterator[ForeignSession]:
     """Read a `SqliteStepStore`."""
     steps: dict[str, list[Step]] = {}
-    for step in _stored_steps(connection):
+    for step in _steps(connection.files, _stored_steps(connection)):
         steps.setdefault(step.data["run_id"], []).append(step)
     runs = []
     for record, where in _records(connection, "runs", _MEMBERS[_RUN], "started_at, rowid"):
@@ -317,22 +314,21 @@ def _stored_runs(connection: database.Database) -> Iterator[ForeignSession]:
     yield from _runs(connection.files, runs, blobs, connection.prefix, connection.name)
 
 
-def _stored_steps(connection: database.Database) -> Iterator[Step]:
+def _stored_steps(connection: database.Database) -> Iterator[tuple[str, Any, str]]:
     for record, where in _records(connection, "events", _MEMBERS[_STEP], "rowid"):
-        with connection.files.item(where):
-            yield _step(_STEP, record, where)
+        yield _STEP, record, where
     for record, where in _records(connection, "tool_effects", _MEMBERS[_EFFECT], "rowid"):
-        # The end of a call has overwritten its start.
-        begun = {**record, "status": "started", "ended_at": None, "effect_summary": None}
-        for one in (record,) if record["status"] == "started" else (begun, record):
-            with connection.files.item(where):
-                yield _step(_EFFECT, one, where)
+        if record["status"] != "started":
+            # The end of a call has overwritten its start.
+            begun = {"status": "started", "ended_at": None, "effect_summary": None}
+            yield _EFFECT, {**record, **begun}, where
+        yield _EFFECT, record, where
     members = (*_MEMBERS[_SNAPSHOT], "seq", "messages")
     for record, where in _records(connection, "snapshots", members, "seq"):
         with connection.files.item(where):
             if isinstance(record["messages"], dict):
                 record["messages"] = _shared_messages(connection, record, where)
-            yield _step(_SNAPSHOT, record, where)
+            yield _SNAPSHOT, record, where
 
 
 def _records(

@@ -65,20 +65,17 @@ class Report(msgspec.Struct):
     @property
     def imported(self) -> list[ImportedSession]:
         """The new sessions."""
-        return self._with("imported")
+        return [one for one in self.sessions if one.outcome == "imported"]
 
     @property
     def continued(self) -> list[ImportedSession]:
         """The sessions that have grown since an earlier import."""
-        return self._with("continued")
+        return [one for one in self.sessions if one.outcome == "continued"]
 
     @property
     def present(self) -> list[ImportedSession]:
         """The sessions that had nothing new."""
-        return self._with("present")
-
-    def _with(self, outcome: str) -> list[ImportedSession]:
-        return [one for one in self.sessions if one.outcome == outcome]
+        return [one for one in self.sessions if one.outcome == "present"]
 
 
 def import_sessions(
