@@ -49,6 +49,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not missing
 
 
+def test_cited_tests_exist() -> None:
+    """Each test that a page of docs/ names is a file or a function under tests/."""
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    known = {file.stem for file in files}
+    for file in files:
+        known |= set(re.findall(r"def (test_\w+)", file.read_text("utf-8")))
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "reports").glob("*.md")]
+    cited = {name for page in pages for name in re.findall(r"\btest_\w+", page.read_text("utf-8"))}
+    assert sorted(cited - known) == []
+
+
 @pytest.mark.parametrize("page", reference.PAGES)
 def test_the_reference_is_fresh(page: str) -> None:
     """A page of the reference is what tools/reference.py generates from the docstrings."""
