@@ -51,7 +51,7 @@ def test_data_come_back_as_the_bytes_that_went_in(context: Context) -> None:
     log = context.log()
     samples = [
         {"z": 1, "a": {"y": 2, "b": 3}},
-        {"float": 1.0, "tiny": 5e-324, "minus": -0.0, "whole": 10**30, "deep": [[[[]]]]},
+        {"float": 1.0, "tiny": 5e-324, "minus": -0.0, "integer": 10**30, "deep": [[[[]]]]},
         {"text": '\u2028 \u2029 \x85 \x0b \x0c \r \n \t \x00 \u00e9 e\u0301 \U0001f600 " \\'},
         {"__class__": "x", "__proto__": {}, "seq": 7, "crc": "00000000", "": None},
         {"end": '","crc":"00000000"}\n'},
@@ -65,7 +65,7 @@ def test_data_come_back_as_the_bytes_that_went_in(context: Context) -> None:
 
 
 def test_unknown_kinds_are_kept(context: Context) -> None:
-    """An event of a kind that nobody knows is kept, in its place, with its data."""
+    """An event of an unknown kind is kept, in its place, with its data."""
     log = context.log()
     kinds = ["future.kind", "x.app", "X", "a" * 100, "!#[]~"]
     for kind in kinds:
@@ -140,7 +140,7 @@ def test_a_refused_batch_leaves_nothing(context: Context) -> None:
 
 
 def test_nobody_sees_half_a_batch(context: Context) -> None:
-    """While one thread appends batches, another that reads sees whole ones only."""
+    """While one thread appends batches, another thread reads complete ones only."""
     log = context.log()
     size, rounds = 7, 30
 
@@ -232,7 +232,7 @@ def test_new_only_makes_or_refuses(context: Context) -> None:
 
 
 def test_a_key_counts_once(context: Context) -> None:
-    """A second append with a key adds nothing and returns the first one's events, whole."""
+    """A second append with a key adds nothing and returns all events of the first."""
     log = context.log()
     append(log, [message("before")])
     first = append(log, [message("a"), metadata(b=1), message("c")], key="turn")
@@ -244,7 +244,7 @@ def test_a_key_counts_once(context: Context) -> None:
 
 
 def test_a_known_key_comes_before_a_conflict(context: Context) -> None:
-    """A retry with its old `expected_seq` is no conflict: its first try has succeeded."""
+    """A retry with its old `expected_seq` is not a conflict: its first try has succeeded."""
     log = context.log()
     first = append(log, [message("a")], key="k", expected_seq=0)
     append(log, [message("b")])

@@ -6,12 +6,9 @@ shipped, and the test that must fail because of it.
 
 import inspect
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -522,42 +519,3 @@ def test_a_broken_backend_fails_its_tests(row: Broken, monkeypatch: pytest.Monke
         finally:
             context.close()
     pytest.fail("no test noticed the bug")
-
-
-LOCKLESS = """
-import sys, tempfile
-from pathlib import Path
-from hansard.log.disk import Lock
-from tests.contract.conftest import files
-from tests.contract.test_keeping import test_handles_write_at_the_same_time as test
-with tempfile.TemporaryDirectory() as place:
-    def run(name):
-        context = files(Path(place, str(name)), "os")
-        try:
-            test(context)
-        finally:
-            context.close()
-    Path(place, "locked").mkdir()
-    run("locked")
-    Lock.acquire = lambda self, timeout: None
-    for attempt in range(60):
-        Path(place, str(attempt)).mkdir()
-        try:
-            run(attempt)
-        except Exception as error:
-            print("noticed")
-            break
-"""
-
-
-def test_a_store_without_its_lock_fails() -> None:
-    """N-17: the test of concurrent writers passes with the lock, and fails without it."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOCKLESS],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.stdout.strip() == "noticed"

@@ -1,4 +1,4 @@
-"""Checks of compaction: what is rewritten says what it said, and what is to be forgotten is gone."""
+"""Checks of compaction: content stays the same, and what is to be erased is erased."""
 
 import msgspec
 import pytest
@@ -74,7 +74,7 @@ def test_compaction_changes_nothing_that_is_said(context: Context) -> None:
 
 
 def test_a_compacted_session_goes_on(context: Context) -> None:
-    """Appends, expected seqs and waiting go on behind a compaction, where the session was."""
+    """Appends, expected seqs and waiting continue after a compaction."""
     log = context.log()
     mixed(log)
     log.compact(NOTHING, level=_LEVEL)
@@ -83,7 +83,7 @@ def test_a_compacted_session_goes_on(context: Context) -> None:
     (event,) = append(log, [message("next")], expected_seq=12)
     assert event.seq == 13, "the next seq"
     assert log.wait(12, 1.0), "the next event was not waited for"
-    assert everything(log, 12) == [event], "what was appended behind a compaction"
+    assert everything(log, 12) == [event], "what was appended after a compaction"
 
 
 def test_keys_survive_compaction(context: Context) -> None:
@@ -134,9 +134,9 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
         return Event(event.seq, event.stamp, event.kind, _INSTEAD, event.key)
 
     forget = CompactionFilter(mask, frozenset(), frozenset(), {}, lambda _seq, _ended: False)
-    for bound, gone in ((5, 4), (5, 0), (10, 4), (10, 0)):
+    for bound, erased in ((5, 4), (5, 0), (10, 4), (10, 0)):
         blanked = log.compact(forget._replace(before=bound), level=_LEVEL).blanked
-        assert blanked == gone, f"the number of events that went before {bound}"
+        assert blanked == erased, f"the number of events erased before {bound}"
         assert everything(log) == [mask(event) for event in before], "the events"
     assert log.reader().controls() == done, "the control events"
     assert append(log, [message("x")], key="3")[0].seq == said[3].seq, (
@@ -145,18 +145,18 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
 
 
 def test_parts_stay_unless_they_may_go(context: Context) -> None:
-    """What parts of a stream say stays if it may not go, and the whole message stays in any case."""
+    """Stream parts stay if they must not be dropped; the complete message stays in any case."""
     log = context.log()
     for text in ("a", "b"):
         part = codec.encode({"stream": "st", "text": text})
         append(log, [NewEvent(MESSAGE_PART, part, control=False)])
-    whole = codec.encode({"message": {"role": "user", "content": "ab"}, "stream": "st"})
-    append(log, [NewEvent("message.added", whole, control=False)])
+    added = codec.encode({"message": {"role": "user", "content": "ab"}, "stream": "st"})
+    append(log, [NewEvent("message.added", added, control=False)])
     before = everything(log)
     log.compact(NOTHING, level=_LEVEL)
     assert everything(log) == before, "parts that may not go"
     log.compact(NOTHING._replace(drop_part=lambda _seq, _ended: True), level=_LEVEL)
-    assert everything(log)[2] == before[2], "the whole message"
+    assert everything(log)[2] == before[2], "the complete message"
     assert [event.seq for event in everything(log)] == [1, 2, 3], "the seqs"
 
 
@@ -199,8 +199,8 @@ def test_appends_and_compaction_at_the_same_time(context: Context) -> None:
 def test_what_is_not_there_cannot_be_compacted(context: Context) -> None:
     """Compacting what does not exist, or was deleted, is an error; restored, a session can be compacted."""
     with pytest.raises(SessionNotFound):
-        context.log("nobody").compact(NOTHING, level=_LEVEL)
-    assert "nobody" not in set(context.backend.ids()), "compacting has made a session"
+        context.log("missing").compact(NOTHING, level=_LEVEL)
+    assert "missing" not in set(context.backend.ids()), "compacting has made a session"
     log = context.log()
     mixed(log)
     before = everything(log)

@@ -32,7 +32,7 @@ def _back(log: Log, upto: int | None = None, after: int = 0) -> list[Event]:
 
 
 def test_a_session_can_begin_at_any_seq(context: Context) -> None:
-    """A session that is made with `before` has its first event at the next seq, and goes on from there."""
+    """A session created with `before` has its first event at the next seq, and continues from there."""
     for before in (1, 10, 2**40):
         log = context.log(f"s{before}")
         events = append(log, [message("a"), metadata(n=1)], new_only=True, before=before)
@@ -137,7 +137,7 @@ def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
 
 
 def test_an_ancestor_reads_like_the_session(context: Context) -> None:
-    """`ancestor` gives the same events, head, first and controls as `log`, also of what comes later."""
+    """A log `from_trash` returns the same events, head, first and controls, also of later events."""
     ancestor = context.backend.log("s", from_trash=True)
     assert (ancestor.reader().head(), ancestor.reader().first()) == (None, None), (
         "what does not exist"
@@ -161,7 +161,7 @@ def _same(ancestor: Log, log: Log) -> None:
 
 
 def test_an_ancestor_can_be_read_from_the_trash(context: Context) -> None:
-    """What was forked from a deleted session reads it from the trash; nobody else does."""
+    """Forks of a deleted session read it from the trash; other callers cannot."""
     log = context.log()
     events = mixed(log)
     head = log.reader().head()
@@ -226,7 +226,7 @@ def test_what_is_not_durable_yet_can_be_read_at_once(context: Context) -> None:
 
 @two_handles
 def test_what_is_not_durable_yet_is_seen_by_other_handles(context: Context) -> None:
-    """Another handle sees what need not be durable at once, and can `sync` what it did not write."""
+    """Another handle sees events that are not durable yet, and can `sync` what it did not write."""
     log, other = context.log(), context.other()
     append(log, [message("a")], durable=False)
     theirs = other.log("s")

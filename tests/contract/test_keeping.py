@@ -1,4 +1,4 @@
-"""Checks of a backend as a whole: ids, the trash, `verify`, `probe`, `close`, several handles."""
+"""Checks of a backend: ids, the trash, `verify`, `probe`, `close`, several handles."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -48,7 +48,7 @@ _SOON = 2.0
 
 
 def test_all_ids_are_kept_apart(context: Context) -> None:
-    """N-7: every valid id is a session of its own, listed once and under its true id."""
+    """N-7: every valid id is a separate session, listed once and under its true id."""
     for session_id in IDS:
         append(context.log(session_id), [message(session_id)])
     assert sorted(context.backend.ids()) == sorted(IDS), "ids"
@@ -114,7 +114,7 @@ def _all_calls_raise_deleted(log: Log) -> None:
 def test_only_a_live_session_can_be_deleted(context: Context) -> None:
     """`delete` raises `SessionNotFound` for no session, and `SessionDeleted` for a deleted one."""
     with pytest.raises(SessionNotFound):
-        context.backend.delete("nobody")
+        context.backend.delete("missing")
     append(context.log(), [message("a")])
     context.backend.delete("s")
     with pytest.raises(SessionDeleted):
@@ -123,7 +123,7 @@ def test_only_a_live_session_can_be_deleted(context: Context) -> None:
 
 
 def test_one_of_many_deletes(context: Context) -> None:
-    """Of threads that delete a session while others append, the outcome is whole: deleted."""
+    """Of threads that delete a session while others append, the session is deleted completely."""
     log = context.log()
     append(log, [message("a")])
 
@@ -141,7 +141,7 @@ def test_one_of_many_deletes(context: Context) -> None:
         return 0
 
     won = together([write, delete, delete, write])
-    assert sum(won) >= 1, "nobody could delete the session"
+    assert sum(won) >= 1, "no thread could delete the session"
     assert list(context.backend.ids()) == [], "ids"
     context.backend.restore("s")
     events = everything(context.log())
@@ -151,7 +151,7 @@ def test_one_of_many_deletes(context: Context) -> None:
 
 
 def test_restore_brings_everything_back(context: Context) -> None:
-    """A restored session has all that it had, is listed, and goes on where it stopped."""
+    """A restored session has all that it had, is listed, and continues where it stopped."""
     log = context.log()
     before = mixed(log)
     for _ in range(2):
@@ -171,7 +171,7 @@ def test_restore_brings_everything_back(context: Context) -> None:
 def test_only_a_deleted_session_can_be_restored(context: Context) -> None:
     """`restore` raises `SessionNotFound` for a session that is not in the trash."""
     with pytest.raises(SessionNotFound):
-        context.backend.restore("nobody")
+        context.backend.restore("missing")
     append(context.log(), [message("a")])
     with pytest.raises(SessionNotFound):
         context.backend.restore("s")
@@ -193,9 +193,9 @@ def test_a_whole_session_has_no_findings(context: Context) -> None:
 
 
 def test_nothing_cannot_be_verified(context: Context) -> None:
-    """`verify` of a session that does not exist raises `SessionNotFound`: it is not whole."""
+    """`verify` of a session that does not exist raises `SessionNotFound`: it is not valid."""
     with pytest.raises(SessionNotFound):
-        context.log("nobody").verify()
+        context.log("missing").verify()
     assert list(context.backend.ids()) == [], "ids"
 
 
@@ -211,7 +211,7 @@ def test_a_probe_says_where_and_leaves_nothing(context: Context) -> None:
 
 
 def test_probes_do_not_disturb_one_another(context: Context) -> None:
-    """N-78: 8 threads may probe at once, while others append."""
+    """N-78: 8 threads may probe concurrently, while others append."""
     log = context.log()
 
     def write() -> None:
@@ -322,7 +322,7 @@ def test_conditions_hold_between_handles(context: Context) -> None:
 
 @two_handles
 def test_deletion_is_seen_by_other_handles(context: Context) -> None:
-    """After one handle's `delete` another raises `SessionDeleted`, and after `restore` goes on."""
+    """After one handle's `delete` another raises `SessionDeleted`, and continues after `restore`."""
     mine, other = context.log(), context.other()
     before = mixed(mine)
     theirs = other.log("s")

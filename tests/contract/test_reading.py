@@ -21,7 +21,7 @@ from tests.contract.backends import (
 
 def test_an_unknown_session_reads_as_empty(context: Context) -> None:
     """A session without events has no head, no events and no controls, and reading makes none."""
-    log = context.log("nobody")
+    log = context.log("missing")
     assert log.reader().head() is None, "head"
     for after in (0, 5):
         assert everything(log, after) == [], f"events after {after}"
@@ -253,7 +253,7 @@ def test_controls_are_seen_as_they_come(context: Context) -> None:
 
 
 def test_wait_returns_at_once_for_what_is_there(context: Context) -> None:
-    """`wait` returns True without waiting if there is an event behind `after`."""
+    """`wait` returns True without waiting if there is an event after `after`."""
     log = context.log()
     append(log, [message("a"), message("b")])
     assert log.wait(0, 0.0), "an event is there, and wait says no"
@@ -266,7 +266,7 @@ def test_wait_says_no_when_nothing_came(context: Context) -> None:
     log = context.log()
     assert not log.wait(0, 0.02), "an event of a session that does not exist"
     append(log, [message("a")])
-    assert not log.wait(1, 0.02), "an event that nobody appended"
+    assert not log.wait(1, 0.02), "an event that was not appended"
     assert [event.seq for event in everything(log)] == [1], "seqs after waiting"
 
 

@@ -1,4 +1,4 @@
-"""Checks of what becomes of whole sessions: the trash, purging, the audit log, stamps, salvage."""
+"""Checks of complete sessions: the trash, purging, the audit log, stamps, salvage."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -75,7 +75,7 @@ def test_nothing_is_appended_between_the_look_and_the_deed(context: Context) -> 
         append(log, [message("first")])
 
         jobs = [partial(_delete, context, session_id), partial(_append, log)]
-        # Who is started last is often the first to run.
+        # The thread that is started last is often the first to run.
         done = together(jobs if number % 2 else jobs[::-1])
         assert sum(done) == 1, "how many of the two succeeded"
 
@@ -123,7 +123,7 @@ def test_a_purged_session_is_gone_for_good(context: Context) -> None:
 
 
 def test_every_id_can_be_purged(context: Context) -> None:
-    """`purge` works for every valid id, takes that session and no other, and refuses what is no id."""
+    """`purge` works for every valid id, takes that session and no other, and refuses invalid ids."""
     backend = context.backend
     for session_id in IDS:
         append(context.log(session_id), [message(session_id)])
@@ -141,7 +141,7 @@ def test_every_id_can_be_purged(context: Context) -> None:
 def test_only_what_is_in_the_trash_can_be_purged(context: Context) -> None:
     """`purge` raises `SessionNotFound` for a live session, an unknown one, and one that was purged."""
     with pytest.raises(SessionNotFound):
-        context.backend.purge("nobody")
+        context.backend.purge("missing")
     append(context.log(), [message("a")])
     with pytest.raises(SessionNotFound):
         context.backend.purge("s")
@@ -153,7 +153,7 @@ def test_only_what_is_in_the_trash_can_be_purged(context: Context) -> None:
 
 
 def test_of_purge_and_restore_one_wins(context: Context) -> None:
-    """Of a `purge` and a `restore` at the same time, exactly one succeeds: whole, or gone."""
+    """Of a `purge` and a `restore` at the same time, exactly one succeeds, completely."""
     for number in range(20):
         session_id = f"s{number}"
         before = append(context.log(session_id), [message(1), message(2)])
@@ -216,8 +216,8 @@ def test_a_stamp_changes_with_each_append(context: Context) -> None:
 
 
 def test_of_a_whole_session_everything_is_salvaged(context: Context) -> None:
-    """`salvage` of a session that is whole yields all of its events, in order, and nothing else."""
-    assert list(context.log("nobody").salvage()) == [], "salvage of no session"
+    """`salvage` of a valid session yields all of its events, in order, and nothing else."""
+    assert list(context.log("missing").salvage()) == [], "salvage of no session"
     before = mixed(context.log(), rounds=3)
     assert list(context.log().salvage()) == list(before), "salvage"
     context.backend.delete("s")
@@ -229,8 +229,8 @@ def test_of_a_whole_session_everything_is_salvaged(context: Context) -> None:
 
 
 def test_a_session_at_rest_is_not_busy(context: Context) -> None:
-    """`busy` says no while nobody writes, of a session that exists and of one that does not."""
-    assert not context.log("nobody").is_busy(), "a session that does not exist is busy"
+    """`is_busy` is false while no thread writes, also for a session that does not exist."""
+    assert not context.log("missing").is_busy(), "a session that does not exist is busy"
     mixed(context.log())
     assert not context.log().is_busy(), "a session at rest is busy"
     (event,) = append(context.log(), [message("after")])
@@ -239,19 +239,19 @@ def test_a_session_at_rest_is_not_busy(context: Context) -> None:
 
 @two_handles
 def test_purging_is_seen_by_other_handles(context: Context) -> None:
-    """What one handle purges is gone for another, which had it open; a new session there is a new one."""
+    """What one handle purges is missing for another that had it open; a later session is new."""
     mine, other = context.log(), context.other()
     mixed(mine)
-    theirs, buried = other.log("s"), other.log("s", from_trash=True)
-    assert len(everything(theirs)) == len(everything(buried)), "events"
+    theirs, trashed = other.log("s"), other.log("s", from_trash=True)
+    assert len(everything(theirs)) == len(everything(trashed)), "events"
     context.backend.delete("s")
     assert list(other.ids(trash=True)) == ["s"], "trash of the other handle"
     context.backend.purge("s")
-    for log in (theirs, buried):
+    for log in (theirs, trashed):
         assert log.reader().head() is None, "head after another handle's purge"
     (event,) = append(theirs, [message("new")])
     assert event.seq == 1, "seq of a new session"
-    for log in (mine, theirs, buried):
+    for log in (mine, theirs, trashed):
         assert contents(everything(log)) == ["new"], "messages"
     append(other.internal(AUDIT), [_record(1)])
     assert len(everything(context.backend.internal(AUDIT))) == 1, "records in the audit log"

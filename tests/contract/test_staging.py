@@ -1,4 +1,4 @@
-"""Checks of sessions that are put together before anybody sees them, and of what whoever copies must know."""
+"""Checks of sessions that are built before they are visible, and of what a copy must know."""
 
 from functools import partial
 
@@ -72,7 +72,9 @@ def test_what_is_published_is_there_whole(context: Context) -> None:
     assert [event.key for event in events] == [None, None, "k"], "keys"
     assert log.reader().controls() == [events[1]], "control events"
     head = there(log.reader().head(), "head")
-    assert (head.seq, head.created, head.updated) == (3, _TIME % 1, _TIME % 3), "where it stands"
+    assert (head.seq, head.created, head.updated) == (3, _TIME % 1, _TIME % 3), (
+        "the end of the session"
+    )
     assert sorted(backend.ids()) == ["s"], "ids"
     assert append(log, [message("x")], key="k") == [events[2]], "an append with a key that it has"
     assert append(log, [message("c")], expected_seq=3)[0].seq == 4, "seq of the next append"
@@ -108,7 +110,7 @@ def test_what_exists_is_not_replaced(context: Context) -> None:
 
 
 def test_one_of_several_is_published(context: Context) -> None:
-    """Of several that publish a session of one id at once, one does, whole, and the others are refused."""
+    """Of several concurrent publications of one id, one succeeds completely, and the others are refused."""
 
     def publish(word: str) -> bool:
         try:

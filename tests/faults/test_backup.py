@@ -67,7 +67,7 @@ def test_a_copy_under_the_lock_is_complete(
 
 
 def test_a_copy_does_not_begin_during_a_compaction(tmp_path: Path) -> None:
-    """F-98: whoever wants the lock for a copy waits for a compaction, and for no append."""
+    """F-98: a process that takes the lock for a copy waits for a compaction, and for no append."""
     root = tmp_path / "s"
     refused: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Bytes that are not as they were written: always noticed, always said where, never written over.
+"""Damaged bytes are always noticed and located, and never overwritten.
 
 Every way to read a damaged log must raise `Damaged`, or `UnknownFormat` where the byte is the version's.
 The one exception is the last newline: without it the last line is a torn tail, which a crash could
@@ -46,7 +46,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def answers(bench: Bench, data: bytes) -> Answers:
-    """Return what each way to read says of a log that is whole."""
+    """Return what each way to read returns for a valid log."""
     bench.put(data)
     with bench.reader() as store:
         return {name: read(store.session(ID)) for name, read in READINGS.items()}
@@ -102,7 +102,7 @@ def check_damaged(bench: Bench, data: bytes, *allowed: Answers) -> None:
 def altered(data: bytes, at: int, turn: int = 0, of: int = 1) -> Iterator[bytes]:
     """Yield a log with one byte altered: bits flipped, and at every sixth byte LF, NUL and no text.
 
-    Each bit, or one `of` so many, by `turn`. A flipped bit 5 turns the lower-case digits of a checksum into
+    Each bit, or every `of`-th, by `turn`. A flipped bit 5 turns the lower-case digits of a checksum into
     upper case.
     """
     values = {data[at] ^ 1 << bit for bit in range(8) if (bit + at + turn) % of == 0}
@@ -169,10 +169,10 @@ def test_no_line_can_be_moved_doubled_or_lost(log: Log, bench: Bench) -> None:
             moved.insert(to, lines[at])
             check_damaged(bench, b"".join(moved))
     for at, to in itertools.product(range(count), range(1, count + 1)):
-        # An abandoned line at the very end is a torn tail: a recovery may have been interrupted.
+        # A discarded fragment at the very end is a torn tail: a recovery may have been interrupted.
         crashed = lines[at].endswith(TORN) and to == count
-        whole = [answers(bench, log.data)] if crashed else []
-        check_damaged(bench, b"".join([*lines[:to], lines[at], *lines[to:]]), *whole)
+        valid = [answers(bench, log.data)] if crashed else []
+        check_damaged(bench, b"".join([*lines[:to], lines[at], *lines[to:]]), *valid)
     for foreign in (b"\n", b"{}\n", b"null\n", b"[]\n", b"\0\n", b"~torn\n", b"text~torn\n"):
         for at in range(count):
             check_damaged(bench, b"".join([*lines[:at], foreign, *lines[at:]]))
@@ -251,7 +251,7 @@ def test_verify_names_the_damaged_line_and_no_other(log: Log, bench: Bench) -> N
     """N-34, F-20: one flipped bit, wherever it is in a line, is one finding, at the line's offset."""
     data = log.data
     for begin, end in itertools.pairwise(starts(data)):
-        # An abandoned line has no checksum of its own: the next line's says that it changed.
+        # A discarded fragment has no checksum: the next line's says that it changed.
         abandoned = data[begin:end].endswith(TORN)
         for at in range(begin, end - 1):
             value = data[at] ^ (0x20 if at % 2 else 0x01)
@@ -262,16 +262,16 @@ def test_verify_names_the_damaged_line_and_no_other(log: Log, bench: Bench) -> N
 
 
 def test_verify_lists_all_damage(log: Log, bench: Bench, rng: random.Random) -> None:
-    """N-34, F-20: of several damaged lines every one is listed, and no whole line between them."""
+    """N-34, F-20: of several damaged lines every one is listed, and no valid line between them."""
     data = log.data
-    whole = [at for at in starts(data) if not data[at : data.index(b"\n", at) + 1].endswith(TORN)]
+    valid = [at for at in starts(data) if not data[at : data.index(b"\n", at) + 1].endswith(TORN)]
     for _ in range(200):
-        # Not two in a row: behind a line that cannot be trusted at all, one line cannot be checked.
-        hit = sorted(rng.sample(range(0, len(whole), 2), rng.randint(2, 5)))
+        # Not two in a row: after a line that cannot be trusted at all, one line cannot be checked.
+        hit = sorted(rng.sample(range(0, len(valid), 2), rng.randint(2, 5)))
         bad = bytearray(data)
         for line in hit:
-            bad[rng.randrange(whole[line] + 1, whole[line] + 60)] ^= 1 << rng.randrange(3)
-        assert offsets(bench, bytes(bad)) == [whole[line] for line in hit]
+            bad[rng.randrange(valid[line] + 1, valid[line] + 60)] ^= 1 << rng.randrange(3)
+        assert offsets(bench, bytes(bad)) == [valid[line] for line in hit]
 
 
 # -- logs that are longer than a window ------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_damage_anywhere_in_a_long_log_never_gives_a_wrong_answer(
     truth = answers(bench, long_log)
     refused = dict.fromkeys(READINGS, 0)
     for _ in range(60):
-        # Behind the header: another version in it would not be damage.
+        # After the header: another version in it would not be damage.
         at = rng.randrange(long_log.index(b"\n"), len(long_log) - 1)
         bad = long_log[:at] + bytes([long_log[at] ^ 1 << rng.randrange(8)]) + long_log[at + 1 :]
         bench.put(bad)
@@ -319,7 +319,7 @@ def test_damage_anywhere_in_a_long_log_never_gives_a_wrong_answer(
             except hansard.Damaged:
                 assert bench.file.read_bytes() == bad
             else:
-                # The end of the log is whole, and that is all an append needs; nothing before it changes.
+                # The end of the log is valid, and that is all an append needs; nothing before it changes.
                 assert bench.file.read_bytes().startswith(bad)
     assert refused["messages"] == refused["events"] == refused["state"] == 60
     assert refused["last"] < 40

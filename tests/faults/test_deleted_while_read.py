@@ -1,4 +1,4 @@
-"""Claims about readers of a session that is deleted, purged and created again meanwhile. N-28, N-31."""
+"""Claims about readers of a session that is deleted, purged and created again concurrently. N-28, N-31."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def _say(store: hansard.Store, who: str) -> None:
 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where two stores are that have the same session, each with a history of its own."""
+    """Return where two stores are that have the same session, each with its own history."""
     path = tmp_path_factory.mktemp("templates")
     for who in ("one", "another"):
         with open_store(str(path / who), "os") as store:

@@ -70,7 +70,7 @@ def test_a_name_in_the_trash_is_not_given_to_a_new_session(tmp_path: Path) -> No
 
 
 def test_a_session_never_looks_absent_while_it_is_restored(tmp_path: Path) -> None:
-    """N-28, N-31: whoever looks for a session while it leaves the trash finds it, and not an empty one."""
+    """N-28, N-31: a caller that looks for a session while it is restored finds it, and not an empty one."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as store:
         store.session("s").add_message({"by": "us"})
@@ -96,7 +96,7 @@ def test_a_session_never_looks_absent_while_it_is_restored(tmp_path: Path) -> No
 
 
 def test_nobody_restores_between_the_two_steps_of_a_deletion(tmp_path: Path) -> None:
-    """N-28, F-36: what `delete` has deleted stays so, for warm handles too, until somebody restores it."""
+    """N-28, F-36: what `delete` has deleted stays so, for warm handles too, until it is restored."""
     path = tmp_path / "store"
     with (
         open_store(str(path), "os") as store,
@@ -167,7 +167,7 @@ def test_nobody_deletes_between_the_two_steps_of_a_restoration_unnoticed(tmp_pat
 def test_who_meets_a_deletion_behind_a_sealed_segment_is_told_so_and_goes_on_once_it_is_restored(
     tmp_path: Path,
 ) -> None:
-    """N-28, F-87: who finds no log behind a sealed segment leaves the writer no half-open files."""
+    """N-28, F-87: a missing log after a sealed segment leaves the writer no half-open files."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as store:
         session = store.session("s")
@@ -195,14 +195,14 @@ def test_who_meets_a_deletion_behind_a_sealed_segment_is_told_so_and_goes_on_onc
 def test_who_meets_half_a_deletion_behind_a_sealed_segment_is_told_that_it_is_deleted(
     tmp_path: Path,
 ) -> None:
-    """N-28, F-36: a deletion counts from its note on, also behind a segment that was sealed since."""
+    """N-28, F-36: a deletion counts from its note on, also after a segment that was sealed since."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as store:
         session = store.session("s")
         for number in range(2):
             session.add_message({"n": number})
         with open_store(str(path), "os") as other:
-            # The writer's segment is sealed; in the next one stands that the session is deleted, and no more.
+            # The writer's segment is sealed; the next one contains only the note that the session is deleted.
             other.session("s").compact()
             with faults.kill(only=("move",)), pytest.raises(faults.Killed):
                 other.delete("s")

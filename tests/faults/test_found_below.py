@@ -74,9 +74,9 @@ def test_a_session_that_was_damaged_while_it_was_restored_can_be_repaired(path: 
         pytest.raises(hansard.SyncFailed),
     ):
         store.session(ID).fork("f")
-    whole = log.read_bytes()
-    end = whole.index(b"\n", len(deleted)) + 1
-    log.write_bytes(deleted + bytes(end - len(deleted)) + whole[end:])
+    data = log.read_bytes()
+    end = data.index(b"\n", len(deleted)) + 1
+    log.write_bytes(deleted + bytes(end - len(deleted)) + data[end:])
     with hansard.open(path) as store:
         session = store.session(ID)
         assert not session.verify().ok
@@ -90,7 +90,7 @@ def test_a_session_that_was_damaged_while_it_was_restored_can_be_repaired(path: 
 def test_a_lock_that_is_refused_is_not_taken_for_one_that_is_held(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-26, N-29: who may not lock hears that at once, and not, after a long wait, of another process."""
+    """N-26, N-29: a refused lock is reported immediately, and not as held by another process."""
 
     def refuse(descriptor: int, how: int) -> None:
         del descriptor

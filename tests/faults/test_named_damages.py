@@ -14,7 +14,7 @@ from tools.crash.specimen import forget, specimen
 
 @pytest.fixture(scope="module", autouse=True)
 def _specimen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Make the store, and the plain log beside it, once, and take them away at the end."""
+    """Create the store, and the plain log next to it, once, and remove them at the end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("specimen")))
         specimen()

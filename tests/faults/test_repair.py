@@ -1,7 +1,7 @@
-"""Damage that is mended: everything outside it is kept, it is kept itself, and nobody is lied to meanwhile.
+"""Repair of damage: everything outside it stays, a copy of it is kept, and no caller gets a wrong answer.
 
 A repair may be refused by the disk, may die at any step, may meet writers, readers and other repairers. What
-it leaves is the log as it was, or the log mended, and what others append is in it or was not acknowledged.
+it leaves is the log as it was, or the repaired log, and what others append is in it or was not acknowledged.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def put(bench: Bench, data: bytes) -> None:
-    """Replace the log, with nothing of an earlier repair beside it."""
+    """Replace the log, with nothing of an earlier repair next to it."""
     for file in bench.file.parent.iterdir():
         if file.name not in {"log.jsonl", "lock"}:
             file.unlink()
@@ -65,10 +65,10 @@ def kept_files(bench: Bench) -> dict[str, bytes]:
     }
 
 
-def check_mended(
+def check_repaired(
     bench: Bench, bad: bytes, truth: list[hansard.Event], report: Any
 ) -> list[hansard.Event]:
-    """Fail unless a repaired session is whole, says what was lost, and has all the rest at its place."""
+    """Fail unless a repaired session is valid, reports what was lost, and has all other events."""
     assert report.repaired
     assert report.ok
     with bench.writer() as store:
@@ -101,16 +101,16 @@ def check_mended(
     return events[:-1]
 
 
-def mend(bench: Bench, bad: bytes, truth: list[hansard.Event]) -> list[hansard.Event]:
+def repair_log(bench: Bench, bad: bytes, truth: list[hansard.Event]) -> list[hansard.Event]:
     """Repair a damaged log, and check what came of it."""
     put(bench, bad)
     with bench.writer() as store:
         report = store.session(ID).repair()
-    return check_mended(bench, bad, truth, report)
+    return check_repaired(bench, bad, truth, report)
 
 
 def line_at(data: bytes, at: int) -> int:
-    """Return the number of the line in which a byte stands."""
+    """Return the number of the line of a byte."""
     return data[:at].count(b"\n")
 
 
@@ -145,7 +145,7 @@ def test_everything_but_the_altered_line_is_kept(
         bad = log.data[:at] + bytes([value]) + log.data[at + 1 :]
         if b'"version":1' not in bad.split(b"\n", 1)[0] and b'"version":' in bad[:80]:
             continue  # a version that is not known is refused: below
-        events = mend(bench, bad, truth)
+        events = repair_log(bench, bad, truth)
         hit = {line_at(log.data, at)}
         if log.data[at] == 0x0A:
             hit.add(line_at(log.data, at) + 1)  # the two lines have become one
@@ -161,19 +161,21 @@ def test_lines_that_are_cut_doubled_or_swapped(log: Log, bench: Bench) -> None:
     seqs = seqs_in(lines, truth)
     count = len(lines)
     for at in range(1, count - 2):
-        events = mend(bench, b"".join(lines[:at] + lines[at + 1 :]), truth)
+        events = repair_log(bench, b"".join(lines[:at] + lines[at + 1 :]), truth)
         kept = {event.seq for event in events if event.kind != "event.lost"}
         assert kept >= {seq for number, seq in seqs.items() if number not in {at, at + 1}}
         if at in seqs and at + 1 in seqs and at + 2 in seqs:
-            assert kept >= {seqs[at + 1]}, "the line behind a missing one is whole"
+            assert kept >= {seqs[at + 1]}, "the line after a missing one is valid"
     everything = {event.seq for event in truth}
     for at in sorted(seqs)[:-1]:
-        doubled = mend(bench, b"".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]), truth)
+        doubled = repair_log(
+            bench, b"".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]), truth
+        )
         assert {event.seq for event in doubled if event.kind != "event.lost"} == everything
     for at in range(1, count - 2):
         if {at, at + 1} <= set(seqs):
             swapped = [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]
-            events = mend(bench, b"".join(swapped), truth)
+            events = repair_log(bench, b"".join(swapped), truth)
             assert {event.seq for event in events if event.kind != "event.lost"} == everything
 
 
@@ -183,7 +185,7 @@ def test_lines_that_are_cut_doubled_or_swapped(log: Log, bench: Bench) -> None:
     ids=["empty", "newline", "zeros", "json", "binary", "no-trailer", "no-line"],
 )
 def test_what_is_no_log_at_all(bench: Bench, bad: bytes) -> None:
-    """N-30, N-31, F-112: a file that is no log is kept, and the session goes on with the record of it."""
+    """N-30, N-31, F-112: a file that is not a log is kept, and the session continues after it."""
     put(bench, bad)
     with bench.writer() as store:
         assert not store.session(ID).verify().ok
@@ -209,13 +211,13 @@ def test_a_damaged_header_is_made_anew(log: Log, bench: Bench) -> None:
         log.data[log.start :],
         log.data.replace(b'"session":"s"', b'"session":"t"', 1),
     ):
-        events = mend(bench, bad, truth)
+        events = repair_log(bench, bad, truth)
         assert events == truth
         with bench.reader() as store:
             assert store.session(ID).state().created == created
 
 
-def test_what_must_not_be_mended(bench: Bench, log: Log, tmp_path: Path) -> None:
+def test_what_must_not_be_repaired(bench: Bench, log: Log, tmp_path: Path) -> None:
     """N-8, N-44, F-24, F-45: another session's log, and a later version's, are refused and left alone."""
     with hansard.open(tmp_path / "other", durability="os") as other:
         other.session("another").add_message(NEW)
@@ -230,7 +232,7 @@ def test_what_must_not_be_mended(bench: Bench, log: Log, tmp_path: Path) -> None
 
 
 def test_nothing_to_repair_writes_nothing(log: Log, bench: Bench) -> None:
-    """N-62, F-110: a log that is whole, or ends in a torn tail, is not touched, and the report says so."""
+    """N-62, F-110: a log that is valid, or ends in a torn tail, is not touched, and the report says so."""
     for data in (log.data, log.data + b'{"seq":99,"ti', log.data[:-1]):
         put(bench, data)
         before = sorted(os.listdir(bench.file.parent))
@@ -286,19 +288,19 @@ def test_what_is_kept_is_private(log: Log, bench: Bench) -> None:
 def test_random_damage(
     log: Log, tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[float, int, bytes]]
 ) -> None:
-    """N-30, N-34, F-110: after several damages at once, all lines that none of them touches are kept."""
+    """N-30, N-34, F-110: after several damages, all lines that none of them touches are kept."""
     bench = Bench(tmp_path_factory.mktemp("random") / "store")
     put(bench, log.data)
     truth = events_of(bench)
     lines = log.data.splitlines(keepends=True)
     seqs = seqs_in(lines, truth)
-    room = len(log.data) - log.start - 200
+    space = len(log.data) - log.start - 200
     bad = bytearray(log.data)
     hit: set[int] = set()
     # From the end, so that what is cut out moves nothing that is still to be damaged.
     limit = len(log.data)
     for place, length, filler in sorted(damage, reverse=True):
-        begin = log.start + int(place * room)
+        begin = log.start + int(place * space)
         end = min(begin + length, limit)
         limit = begin
         bad[begin:end] = filler * (end - begin)
@@ -310,7 +312,7 @@ def test_random_damage(
         if store.session(ID).verify().ok:
             return
         report = store.session(ID).repair()
-    events = check_mended(bench, bytes(bad), truth, report)
+    events = check_repaired(bench, bytes(bad), truth, report)
     kept = {event.seq for event in events if event.kind != "event.lost"}
     assert kept >= {seq for number, seq in seqs.items() if number not in hit}
     shutil.rmtree(bench.path)
@@ -342,7 +344,7 @@ class Sealed:
         self.log = self.files["log.jsonl"]
 
     def put(self, data: bytes | None, log: bytes | None = None) -> None:
-        """Put the files back, with the sealed segment damaged, or gone."""
+        """Put the files back, with the sealed segment damaged, or missing."""
         for file in self.directory.iterdir():
             file.unlink()
         for name, content in self.files.items():
@@ -352,8 +354,8 @@ class Sealed:
             (self.directory / self.name).write_bytes(data)
         (self.directory / "log.jsonl").write_bytes(self.log if log is None else log)
 
-    def mend(self, **options: bool) -> tuple[Any, list[hansard.Event]]:
-        """Repair it, check that it is whole, and goes on, and return the report and the events."""
+    def repair(self, **options: bool) -> tuple[Any, list[hansard.Event]]:
+        """Repair it, check that it is valid and continues, and return the report and the events."""
         with hansard.open(self.path, durability="os", auto_compact=False) as store:
             session = store.session(ID)
             report = session.repair(**options)
@@ -392,7 +394,7 @@ def test_a_damaged_sealed_segment(sealed: Sealed, rng: random.Random) -> None:
                     continue  # a bit that says nothing, as zstd has some
             except hansard.UnknownFormat:
                 continue
-        report, _ = sealed.mend()
+        report, _ = sealed.repair()
         assert report.repaired
         assert (sealed.directory / report.kept[0]).read_bytes() == bytes(bad)
 
@@ -401,9 +403,9 @@ def test_a_sealed_segment_that_was_cut(sealed: Sealed) -> None:
     """F-114: of a sealed segment that was cut, or has lost its index, what can be read is kept."""
     for length in (len(sealed.data) - 1, len(sealed.data) - 40, len(sealed.data) // 2, 10, 0):
         sealed.put(sealed.data[:length])
-        report, events = sealed.mend()
+        report, events = sealed.repair()
         if length > len(sealed.data) - 50:
-            # Without its last note, an unpacked one still has all of its events, and is no damage.
+            # Without its last note, an unpacked one still has all of its events, and is not damaged.
             assert report.lost == []
             assert report.repaired or not sealed.name.endswith(".zst")
         else:
@@ -412,11 +414,11 @@ def test_a_sealed_segment_that_was_cut(sealed: Sealed) -> None:
 
 
 def test_both_segments_damaged(sealed: Sealed) -> None:
-    """F-113, F-114: damage in a sealed segment and in the active one, header included, is mended at once."""
+    """F-113, F-114: one call repairs a sealed segment and the active one, header included."""
     middle = len(sealed.data) // 3
     bad = sealed.data[:middle] + b"???" + sealed.data[middle + 3 :]
     sealed.put(bad, b"XX" + sealed.log[2:])
-    report, events = sealed.mend()
+    report, events = sealed.repair()
     assert len(report.kept) == 2
     assert events[len(sealed.truth) - 5 : len(sealed.truth)] == sealed.truth[-5:]
 
@@ -428,21 +430,21 @@ def test_control_records_are_taken_from_the_checkpoint(
     monkeypatch.setattr(compact, "CHECKPOINT", 0)
     sealed = Sealed(tmp_path / "store", packed=True)
     sealed.put(sealed.data[:40] + bytes(20) + sealed.data[60:])
-    report, _ = sealed.mend()
+    report, _ = sealed.repair()
     assert report.lost == [(1, 43)]
     with hansard.open(sealed.path, read_only=True) as store:
         assert store.session(ID).title == "t"
 
 
 def test_a_missing_sealed_segment(sealed: Sealed) -> None:
-    """F-115: a segment that is gone is only said to be, and its events are given up if that is asked for."""
+    """F-115: a missing segment is only reported, and its events are given up on request."""
     sealed.put(None)
     before = sorted(os.listdir(sealed.directory))
     with hansard.open(sealed.path, durability="os") as store:
         report = store.session(ID).repair()
         assert (report.repaired, report.ok) == (False, False)
     assert set(os.listdir(sealed.directory)) - set(before) <= {"compaction"}
-    report, events = sealed.mend(missing=True)
+    report, events = sealed.repair(missing=True)
     assert report.lost == [(1, 44)]
     assert [event.kind for event in events[:44]] == ["event.lost"] * 44
 
@@ -532,7 +534,7 @@ def original(directory: Path) -> set[bytes]:
 
 
 def check_old_or_new(path: Path, before: set[bytes]) -> None:
-    """Fail unless each damaged segment is still there, in its place or kept, and a repair mends the log."""
+    """Fail unless each damaged segment is still there, in its place or kept, and a repair succeeds."""
     directory = path / "sessions" / ID
     assert before <= original(directory), "bytes were lost that a repair was to keep"
     with hansard.open(path, durability="os", auto_compact=False) as store:
@@ -557,7 +559,7 @@ def damaged_bytes(path: Path) -> set[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_death_at_every_step(broken: tuple[Path, Any], when: Any) -> None:
-    """N-39, F-116: whichever call a repair dies at, the log is as it was or mended, and no byte is lost."""
+    """N-39, F-116: whichever call a repair dies at, the log is as it was or repaired, and no byte is lost."""
     path, damage = broken
     for at in itertools.count(1):
         damage()
@@ -574,7 +576,7 @@ def test_death_at_every_step(broken: tuple[Path, Any], when: Any) -> None:
 
 @pytest.mark.slow
 def test_refusal_at_every_step(broken: tuple[Path, Any]) -> None:
-    """N-29, F-116: whichever call the disk refuses, a repair raises, or has mended the log all the same."""
+    """N-29, F-116: whichever call the disk refuses, a repair raises, or has repaired the log nevertheless."""
     path, damage = broken
     for at in itertools.count(1):
         damage()
@@ -655,7 +657,7 @@ def tell(process: subprocess.Popen[str], text: str) -> str:
 
 
 def damage_first(file: Path) -> None:
-    """Alter the first message of a log in place, as a disk would: who has it open sees nothing of it."""
+    """Alter the first message of a log in place, as a disk would: open handles do not notice."""
     data = file.read_bytes()
     with file.open("r+b") as opened:
         opened.seek(data.index(b'{"n":0}'))
@@ -665,7 +667,7 @@ def damage_first(file: Path) -> None:
 def test_a_writer_that_has_the_damaged_file_open(
     tmp_path: Path, writer: subprocess.Popen[str]
 ) -> None:
-    """N-18, F-117: what a process appends that had the log open before the repair is in the mended log."""
+    """N-18, F-117: what a process appends that had the log open before the repair is in the repaired log."""
     file = tmp_path / "store/sessions/s/log.jsonl"
     assert tell(writer, "one") == "3"
     damage_first(file)
@@ -673,13 +675,13 @@ def test_a_writer_that_has_the_damaged_file_open(
     with hansard.open(tmp_path / "store", durability="os") as store:
         report = store.session(ID).repair()
         assert report.lost == [(1, 1)]
-        assert tell(writer, "three") == "6", "behind the record of the repair, in the new file"
+        assert tell(writer, "three") == "6", "after the record of the repair, in the new file"
         messages = store.session(ID).messages()
     assert [message.get("from") for message in messages] == [None, "one", "two", "three"]
 
 
 def test_a_reader_that_has_the_damaged_file_open(tmp_path: Path) -> None:
-    """N-19, F-117: who has the damaged file open sees the mended log at once, whoever mended it."""
+    """N-19, F-117: a reader with the damaged file open sees the repaired log."""
     bench = Bench(tmp_path / "store")
     with bench.writer() as store, bench.reader() as reader, bench.reader() as later:
         session = store.session(ID)
@@ -700,7 +702,7 @@ def test_a_reader_that_has_the_damaged_file_open(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_writers_and_repairers_at_once(tmp_path: Path) -> None:
-    """N-16, N-17, F-117: beside writers and rival repairers, what was acknowledged is there once."""
+    """N-16, N-17, F-117: with concurrent writers and repairers, what was acknowledged is there once."""
     path = tmp_path / "store"
     bench = Bench(path)
     count, writers = 120, 3
@@ -779,7 +781,7 @@ def damage_early_line(file: Path) -> None:
 
 
 def repair_once(path: Path) -> None:
-    """Repair through a store of its own."""
+    """Repair through a separate store."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         store.session(ID).repair()
 

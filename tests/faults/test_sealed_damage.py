@@ -65,7 +65,7 @@ def answers(path: Path) -> Iterator[object]:
 
 
 def passes(path: Path) -> bool:
-    """Say whether `verify` would find nothing."""
+    """Return whether `verify` would find nothing."""
     try:
         sealed = opened(path)
         read(sealed)
@@ -76,19 +76,19 @@ def passes(path: Path) -> bool:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def valid(tmp_path: Path) -> Path:
     """Return a small sealed segment."""
-    return seal(tmp_path / "whole", RECORDS)
+    return seal(tmp_path / "valid", RECORDS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_every_byte_that_is_wrong_is_noticed_or_harmless(
-    tmp_path: Path, whole: Path, flip: int
+    tmp_path: Path, valid: Path, flip: int
 ) -> None:
-    """F-32, N-34: a flipped byte is reported by who reads what it spoils; no answer is ever another one."""
-    data = whole.read_bytes()
-    right = list(answers(whole))
+    """F-32, N-34: a flipped byte is reported by reads of what it damages; no answer is ever wrong."""
+    data = valid.read_bytes()
+    right = list(answers(valid))
     path = tmp_path / "flipped"
     harmless = 0
     for at in range(len(data)):

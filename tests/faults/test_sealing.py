@@ -26,7 +26,7 @@ from tests.faults.fault_scenarios import (
 from tests.faults.test_disk_faults import Struck, stages, strike_every_call
 
 HIDDEN = "the cellar's combination"
-GONE = {"role": "user", "content": HIDDEN}
+REDACTED = {"role": "user", "content": HIDDEN}
 
 
 def _say(path: str, *messages: dict[str, Any]) -> None:
@@ -54,10 +54,10 @@ def _compacted(path: str) -> None:
 
 
 def _several(path: str) -> None:
-    """Make two compressed segments, the first much larger, and new events behind them."""
+    """Make two compressed segments, the first much larger, and new events after them."""
     _say(path, *[{"n": n, "text": "x" * 400} for n in range(20)])
     _compact_all(path)
-    _say(path, GONE, FIRST)
+    _say(path, REDACTED, FIRST)
     _compact_all(path)
     with hansard.open(path) as store:
         store.session(ID).redact(21)
@@ -66,7 +66,7 @@ def _several(path: str) -> None:
 
 
 def _between(path: str) -> None:
-    """Leave a sealed segment behind which nobody has gone on."""
+    """Leave a sealed segment without a next one."""
     _two(path)
     with (
         hansard.open(path) as store,
@@ -79,7 +79,7 @@ def _between(path: str) -> None:
 
 
 def _twice(path: str) -> None:
-    """Leave segments that say the same twice, as somebody does who dies in the middle."""
+    """Leave duplicate segments, as a process that dies in the middle does."""
     _several(path)
     directory = Path(path, "sessions", NAME)
     before = {file.name: file.stat().st_ino for file in directory.iterdir()}
@@ -117,7 +117,7 @@ SCENES = [
         (TWO, THREE, THREE, FOUR),
         ((THIRD,), (), (FOURTH,)),
     ),
-    Scene("append behind", _compacted, (_append(THIRD),), (TWO, THREE), ((THIRD,),)),
+    Scene("append after", _compacted, (_append(THIRD),), (TWO, THREE), ((THIRD,),)),
     Scene("go on", _between, (_append(THIRD),), (TWO, THREE), ((THIRD,),)),
     Scene("join and forget", _several, (_compact,), (MANY, MANY)),
     Scene("clean up", _twice, (_compact,), (MANY, MANY)),

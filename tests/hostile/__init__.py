@@ -1,1 +1,1 @@
-"""What somebody who means harm can put in front of the store, and what must not come of it."""
+"""Hostile input to a store, and what it must not cause."""

@@ -27,7 +27,7 @@ def checkpoint_head(members: dict[str, Any]) -> bytes:
 
 
 class Forged:
-    """A log by somebody who knows the format: every checksum fits, whatever the lines say."""
+    """A forged log: every checksum fits, whatever the lines contain."""
 
     def __init__(self, *, seq: int = 0, **said: object) -> None:
         self._seq = seq
@@ -58,7 +58,7 @@ class Forged:
         time: str = TIME,
         extra: str = "",
     ) -> "Forged":
-        """Add a record; `extra` stands between `kind` and `data`."""
+        """Add a record; `extra` is placed between `kind` and `data`."""
         head = f'{{"seq":{seq},"time":"{time}","kind":"{kind}"{extra}'
         return self.line(f'{head},"data":{data}')
 
@@ -69,10 +69,10 @@ class Forged:
 
 def plant(store: Path, log: Forged | bytes, name: str = "evil") -> None:
     """Put a log into a store, as a session."""
-    folder = store / "sessions" / name
-    folder.mkdir(mode=0o700)
-    (folder / "log.jsonl").write_bytes(log if isinstance(log, bytes) else log.log_of(name))
-    (folder / "lock").touch()
+    directory = store / "sessions" / name
+    directory.mkdir(mode=0o700)
+    (directory / "log.jsonl").write_bytes(log if isinstance(log, bytes) else log.log_of(name))
+    (directory / "lock").touch()
 
 
 def with_a_good_session(store: Path) -> Path:
@@ -83,7 +83,7 @@ def with_a_good_session(store: Path) -> Path:
 
 
 def exported(events: list[tuple[str, Any]], session: str = "evil") -> bytes:
-    """Return an export file, whole by its own checksum; data are JSON as text, or values."""
+    """Return an export file with a valid checksum; data are JSON strings, or values."""
     first = {"hansard": "export", "version": 1, "session": session}
     lines = [json.dumps(first, separators=(",", ":"))]
     for seq, (kind, data) in enumerate(events, 1):

@@ -24,7 +24,7 @@ TWICE = {
     "escaped": '{"a":1,"\\u0061":2}',
     "apart": '{"a":1,"b":{"a":1},"a":1}',
     "empty": '{"":1,"":2}',
-    "beside a long number": '{"n":%s,"a":1,"a":1}' % ("9" * 4000),
+    "next to a long number": '{"n":%s,"a":1,"a":1}' % ("9" * 4000),
 }
 ONCE = {
     "the same key at two depths": '{"a":{"a":{"a":1}}}',
@@ -88,7 +88,7 @@ def test_verify_reports_a_log_that_holds_a_key_twice(
 
 
 def test_what_a_duplicate_key_hides_is_not_shared_and_scrub_removes_it(tmp_path: Path) -> None:
-    """N-66, N-67: neither `share` nor a redacted export shows the value; after scrub it is gone from disk."""
+    """N-66, N-67: neither `share` nor a redacted export shows the value; after scrub it is not on disk."""
     plant(with_a_good_session(tmp_path / "s"), FORGED["in an event"])
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         session = store.session("evil")

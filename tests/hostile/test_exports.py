@@ -1,4 +1,4 @@
-"""A file to import, by somebody who wants to break the store that takes it in."""
+"""Hostile files to import."""
 
 import json
 from collections.abc import Callable
@@ -49,9 +49,12 @@ TAKEN: dict[str, list[tuple[str, Any]]] = {
     "redactions of nothing": [HELLO, *(("message.redacted", {"seq": n}) for n in (-1, 10**30))],
     "reverts to nowhere": [HELLO, *(("session.reverted", {"seq": n}) for n in (10**25, -(10**25)))],
     "a summary of what is to come": [HELLO, ("summary.added", {"upto": 10**30, **SAID})],
-    "a history dropped for ever": [HELLO, ("history.dropped", {"before": 10**30}), HELLO],
+    "a history dropped up to a huge seq": [HELLO, ("history.dropped", {"before": 10**30}), HELLO],
     "a fork in the middle": [HELLO, ("session.forked", {"parent": "good", "seq": 1})],
-    "a fork of nobody in the middle": [HELLO, ("session.forked", {"parent": "\0", "seq": 1})],
+    "a fork of an invalid id in the middle": [
+        HELLO,
+        ("session.forked", {"parent": "\0", "seq": 1}),
+    ],
     "deeds of the audit log": [("session.purged", {"session": "good", "seq": 1})],
     "a repair that was none": [("session.repaired", {"lost": [[1, 10**30]], "kept": ["../x"]})],
     "a stream of numbers": [("message.part", {"stream": "s", "message": {"content": 5}})],
@@ -99,7 +102,7 @@ def test_whatever_a_file_says_other_sessions_do_not_suffer(tmp_path: Path) -> No
 
 
 def test_what_stands_in_the_place_of_a_message_is_one_or_nothing(tmp_path: Path) -> None:
-    """N-66: a redaction by somebody else cannot hand out a number for a message, in no view and no event."""
+    """N-66: an imported redaction cannot replace a message by a number, in no view and no event."""
     with hansard.open(tmp_path / "store", durability="os") as store:
         for name in ("a number", "nothing", "metadata"):
             events = TAKEN[f"a message redacted to {name}"]

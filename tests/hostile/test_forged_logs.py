@@ -1,7 +1,7 @@
-"""A log whose checksums fit and whose lines lie: it may be refused, and nothing else may come of it.
+"""A log with valid checksums and forged lines may be refused, and must do no other harm.
 
-Whoever can write a session's files can forge them (F-20). That must cost that session, and no other: no hang,
-no error that is none of ours, no listing that breaks.
+A process that can write a session's files can forge them (F-20). That must affect only that session: no hang,
+no error except hansard's, no broken listing.
 """
 
 import json
@@ -64,13 +64,15 @@ HARMFUL = {
     "a fork of an id that is none": Forged(seq=1).control(
         2, "session.forked", '{"parent":"\\u0000","seq":1}'
     ),
-    "a fork behind the end": Forged(seq=10**12).control(
+    "a fork after the end": Forged(seq=10**12).control(
         10**12 + 1, "session.forked", f'{{"parent":"good","seq":{10**12}}}'
     ),
     "a note that shuts it with an escape": Forged()
     .record(1)
     .line('{"log":"zzz","seq":1,"time":"x","data":{"shut":["\\u001b[31m"]}'),
-    "a note that is no object": Forged().record(1).line('{"log":"z","seq":1,"time":"x","data":5'),
+    "a note that is not an object": Forged()
+    .record(1)
+    .line('{"log":"z","seq":1,"time":"x","data":5'),
     "tokens beyond 64 bits": Forged().record(
         1, f'{{"model":"m","input_tokens":{10**30}}}', "usage.recorded"
     ),
@@ -96,7 +98,7 @@ def test_forged_logs_harm_no_other_session(tmp_path: Path) -> None:
 
 
 def test_two_logs_that_were_forked_from_each_other_end(tmp_path: Path) -> None:
-    """N-52: a circle of forks is refused, and walked by nobody for ever."""
+    """N-52: a circle of forks is refused, and no call follows it endlessly."""
     store = with_a_good_session(tmp_path / "store")
     for one, other in (("evil", "worse"), ("worse", "evil")):
         said = json.dumps({"parent": other, "seq": 1})
@@ -120,7 +122,7 @@ def test_data_that_are_no_object_are_damage(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_log_that_claims_to_be_huge_is_looked_at_in_pieces(tmp_path: Path) -> None:
-    """N-31, N-74: a file with holes, of which not even the header is whole, takes no memory for its size."""
+    """N-31, N-74: a file with holes and without a valid header takes no memory for its size."""
     store = with_a_good_session(tmp_path / "store")
     plant(store, b"not a header\n" + HELLO.encode())
     with (store / "sessions/evil/log.jsonl").open("r+b") as file:

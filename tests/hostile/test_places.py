@@ -1,4 +1,4 @@
-"""Who can write beside the store, or above it, or is another user of the machine."""
+"""Other users and processes that can write next to the store, or above it."""
 
 import itertools
 import os
@@ -18,8 +18,8 @@ import hansard
 from hansard.log import disk
 from tests.hostile.forge_files import PATIENCE, nested, with_a_good_session
 
-#: Somebody without rights.
-NOBODY = 65534
+#: A user without rights.
+UNPRIVILEGED = 65534
 MESSAGE = {"role": "user", "content": "zebra"}
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="to be another user takes the superuser")
@@ -44,7 +44,7 @@ for name, read_only in (("trap", 0), ("store", 0), ("store", 1), ("mine", 0), ("
 
 
 def child(program: str, path: Path) -> list[str]:
-    """Run a program in a process of its own; return the lines that it printed."""
+    """Run a program in a separate process; return the lines that it printed."""
     done = subprocess.run(
         [sys.executable, "-c", program, path],
         capture_output=True,
@@ -58,11 +58,11 @@ def child(program: str, path: Path) -> list[str]:
 
 @pytest.fixture
 def shared_folder() -> Iterator[Path]:
-    """A folder like /tmp: everybody may make something in it."""
-    # Not pytest's own: nobody but its owner may pass through that.
-    with tempfile.TemporaryDirectory(prefix="hansard-shared-") as folder:
-        Path(folder).chmod(0o1777)
-        yield Path(folder)
+    """A directory like /tmp: every user may create files in it."""
+    # Not pytest's own: only its owner may enter that.
+    with tempfile.TemporaryDirectory(prefix="hansard-shared-") as directory:
+        Path(directory).chmod(0o1777)
+        yield Path(directory)
 
 
 @as_root
@@ -81,10 +81,10 @@ def test_a_directory_that_another_made_is_not_written_into(shared_folder: Path) 
     assert "store belongs to uid" in theirs
     assert list((shared_folder / "trap").iterdir()) == []
     assert list((shared_folder / "store/sessions").iterdir()) == []
-    assert (read_only, mine, volume) == ("0", "1", "1"), "to read harms nobody"
+    assert (read_only, mine, volume) == ("0", "1", "1"), "reading is harmless"
     made = (shared_folder / "mine").stat()
-    assert (made.st_uid, stat.S_IMODE(made.st_mode)) == (NOBODY, 0o700)
-    # And the superuser may look after everybody's.
+    assert (made.st_uid, stat.S_IMODE(made.st_mode)) == (UNPRIVILEGED, 0o700)
+    # And the superuser may use every user's.
     with hansard.open(shared_folder / "mine") as store:
         assert store.session("s").seq == 1
 
@@ -113,7 +113,7 @@ for name in ("", "hansard.json", "sessions", "sessions/good/lock", "sessions/goo
 def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
     part: str, tmp_path: Path
 ) -> None:
-    """N-11, F-4: a directory that is swapped for a link and back, again and again, leads nobody out."""
+    """N-11, F-4: a directory that is repeatedly swapped for a link and back is never followed outside."""
     path = tmp_path / "store"
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -127,9 +127,9 @@ def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
         numbers = itertools.count()
         while not stop.is_set():
             place.rename(aside)
-            with suppress(FileExistsError):  # the store was faster, and made the directory anew
+            with suppress(FileExistsError):  # the store was faster, and created the directory again
                 place.symlink_to(outside)
-            # It may be faster again, and again: what it made goes away, until there is room.
+            # It may be faster again and again: remove what it created until the rename succeeds.
             while aside.exists():
                 place.rename(tmp_path / f"{next(numbers)}")
                 with suppress(OSError):
@@ -156,7 +156,7 @@ def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
 
 
 def test_numbers_are_not_written_into_a_file_with_two_names(tmp_path: Path) -> None:
-    """N-11, F-129: a file of somebody's, linked to the name of the epoch, is left as it is."""
+    """N-11, F-129: another user's file, linked to the name of the epoch, is left as it is."""
     path = with_a_good_session(tmp_path / "store")
     mine = tmp_path / "mine"
     mine.write_bytes(b"precious")
@@ -183,7 +183,7 @@ MARKS = {
 def test_marks_that_lie_lead_nowhere(
     harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-1, F-128, F-131: what is no session's name among the marks is passed over, and opens nothing."""
+    """N-1, F-128, F-131: an invalid session name among the marks is skipped, and opens nothing."""
     path = with_a_good_session(tmp_path / "store")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/lock").touch()
@@ -236,7 +236,7 @@ def test_names_that_are_no_text_hide_nothing(tmp_path: Path) -> None:
 
 
 def test_a_repository_that_lies_about_its_workspace_is_none(tmp_path: Path) -> None:
-    """N-74: a git directory that came with somebody's files cannot break what looks for a workspace."""
+    """N-74: a foreign git directory cannot break the search for a workspace."""
     git = tmp_path / "work/.git"
     git.mkdir(parents=True)
     (git / "HEAD").touch()

@@ -1,4 +1,4 @@
-"""Files of a session, or beside it, whose numbers lie: bombs, holes, counts that would take all memory."""
+"""Files of a session, or next to it, with wrong numbers: bombs, holes, counts that would take all memory."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def compacted(path: Path) -> Path:
 
 
 def index_of(file: Path) -> tuple[bytes, dict[str, Any], bytes]:
-    """Take a sealed segment apart: what stands before the index, what that says, and the seek table."""
+    """Split a sealed segment: what is before the index, the index, and the seek table."""
     data = file.read_bytes()
     count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
     table = SKIPPABLE.size + sealed_segment.ENTRY.size * count + TABLE_END.size
@@ -61,8 +61,8 @@ def put_index(file: Path, before: bytes, index: dict[str, Any], table: bytes) ->
     keys = index.get("keys", 0)
     begin = len(before) - KEY.size * keys - SKIPPABLE.size
     if begin > 0 and keys < 1000:
-        behind = before[begin + SKIPPABLE.size :] + text + end
-        before = before[:begin] + SKIPPABLE.pack(sealed_segment.INDEX_MAGIC, len(behind)) + behind
+        after = before[begin + SKIPPABLE.size :] + text + end
+        before = before[:begin] + SKIPPABLE.pack(sealed_segment.INDEX_MAGIC, len(after)) + after
     else:
         before += text + end
     file.write_bytes(before + table)
@@ -74,7 +74,7 @@ LIES: dict[str, dict[str, Any]] = {
     "lines without end": {"size": 10**18},
     "fewer keys than none": {"keys": -5, "pages": []},
     "a control record before the beginning": {"ctl": -1},
-    "a control record behind the end": {"ctl": 10**18},
+    "a control record after the end": {"ctl": 10**18},
     "a last event before the first": {"last": -1},
     "events without end": {"last": 10**30, "before": 10**30 - 51},
     "frames that go round": {"frames": [[10**30, 0, 0, 0], [-(10**30) + 9, 5, 1, 0]]},
@@ -105,7 +105,7 @@ def test_an_index_that_lies_is_damage(lie: str, tmp_path: Path) -> None:
 def test_a_repair_is_no_match_for_a_frame_that_lies(tmp_path: Path) -> None:
     """N-74, F-114: a frame that says 60 MiB and holds 8 GiB is given up in bounded memory."""
     file = tmp_path / "bomb"
-    good = zstandard.ZstdCompressor().compress(b"a whole line\n")
+    good = zstandard.ZstdCompressor().compress(b"a valid line\n")
     file.write_bytes(good + frame_that_lies(60 << 20, 1 << 16))
     program = """
 import os, sys
@@ -116,7 +116,7 @@ print(len(found.findings), os.fstat(target).st_size)
 """
     assert confined(program, file, memory=800 << 20).split() == [
         "2",
-        str(2 + len(b"a whole line\n")),
+        str(2 + len(b"a valid line\n")),
     ]
 
 
@@ -129,7 +129,7 @@ def test_what_a_repair_unpacks_is_whole(tmp_path: Path) -> None:
     target = os.open(tmp_path / "lines", os.O_RDWR | os.O_CREAT, 0o600)
     found = unpack(source, "frames", target)
     assert (tmp_path / "lines").read_bytes() == b"".join(lines)
-    assert len(found.findings) == 1, "that there is no index"
+    assert len(found.findings) == 1, "the index is missing"
     os.close(source)
     os.close(target)
 
@@ -225,7 +225,7 @@ def test_a_small_file_that_grows_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_marker_that_is_deep_is_refused(tmp_path: Path) -> None:
-    """F-1, N-74: a store whose marker is nothing but depth is no store, and is left as it is."""
+    """F-1, N-74: a store whose marker is deeply nested JSON is refused, and left as it is."""
     path = with_a_good_session(tmp_path / "store")
     (path / "hansard.json").write_text(f'{{"hansard":"store","version":1,"x":{nested(20_000)}}}')
     with pytest.raises(hansard.UnknownFormat):

@@ -1,4 +1,4 @@
-"""What was said, shown to somebody: on a terminal, as a page, as Markdown, in an error, in a log."""
+"""Hostile text in output: on a terminal, in HTML, in Markdown, in an error, in a log."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def markdown_of(text: str) -> str:
     ],
 )
 def test_no_tag_is_left_in_markdown(text: str) -> None:
-    """N-66: whatever stands before it, a tag in a message is shown, whichever program reads the Markdown."""
+    """N-66: whatever precedes it, a tag in a message is shown, whichever program reads the Markdown."""
     assert "<" not in markdown_of(text)
 
 
@@ -70,7 +70,7 @@ def test_links_to_the_web_stay_and_code_is_untouched() -> None:
 
 
 def test_a_line_of_spaces_takes_no_square_of_time() -> None:
-    """N-73: the pattern for fences gives nothing back: a long line is looked at once, not in all ways."""
+    """N-73: the pattern for fences gives nothing back: a long line is scanned once, without backtracking."""
     pattern = transcript._FENCE.pattern
     assert pattern.count("*+") == pattern.count("*") == 3
     assert "~~~" in markdown_of("~~~" + " " * 200_000 + "`")
@@ -111,7 +111,7 @@ def test_what_json_can_hold_comes_back(tmp_path: Path) -> None:
 
 def test_texts_in_texts_are_not_followed_for_ever(tmp_path: Path) -> None:
     """N-65, N-74: JSON in a text, however deep, is looked at, or refused with an error of ours."""
-    # At some depth it can be read, and not be walked. Which one that is depends on who calls, so: nobody.
+    # At some depth it can be decoded, but not walked. That depth depends on the stack of the caller.
     program = """
 from hansard.event import secrets
 said = set()

@@ -145,16 +145,16 @@ def test_no_flipped_bit_of_a_checkpoint_is_believed(store: hansard.Store, tmp_pa
     session.set_title("right")
     session.add_message({"role": "user", "content": "hello"})
     session.compact()
-    whole = checkpoint(tmp_path).read_bytes()
+    valid = checkpoint(tmp_path).read_bytes()
     created = session.state().created
     directory = os.open(checkpoint(tmp_path).parent, os.O_RDONLY)
     assert not isinstance(checkpoints.look(directory, "a", created), str)
     file = os.open(checkpoint(tmp_path), os.O_WRONLY)
-    for place in range(8 * len(whole)):
+    for place in range(8 * len(valid)):
         at, bit = divmod(place, 8)
-        os.pwrite(file, bytes([whole[at] ^ 1 << bit]), at)
+        os.pwrite(file, bytes([valid[at] ^ 1 << bit]), at)
         assert isinstance(checkpoints.look(directory, "a", created), str), (at, bit)
-        os.pwrite(file, whole[at : at + 1], at)
+        os.pwrite(file, valid[at : at + 1], at)
     os.close(file)
     os.close(directory)
 

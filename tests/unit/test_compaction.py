@@ -67,7 +67,7 @@ def test_total_work_is_linear_in_the_log(store: Store, root: Path) -> None:
             session.compact()
     size = sum(path.stat().st_size for path in root.glob("sessions/s/*.zst"))
     assert session.seq == 3_200
-    # 6 is the logarithm of 64. Compacting all anew each time would be 32 times the size.
+    # 6 is the logarithm of 64. Compacting everything each time would be 32 times the size.
     assert size < written < 8 * size
     assert len(list(root.glob("sessions/s/*.zst"))) <= 8
 
@@ -119,11 +119,11 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert int(done.stdout) < 60
 
 
-# -- beside everything else ---------------------------------------------------------------------
+# -- other versions and races ---------------------------------------------------------------------
 
 
 def test_members_of_another_version_are_kept(tmp_path: Path) -> None:
-    """N-43, F-14, F-99: what a newer version wrote into a record is there after it was written anew."""
+    """N-43, F-14, F-99: what a newer version wrote into a record is there after it was written again."""
     with hansard.open(tmp_path / "s", durability="os") as store:
         store.session("a").add_message({"n": 1})
     log = tmp_path / "s" / "sessions" / "a" / "log.jsonl"

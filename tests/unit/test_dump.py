@@ -9,7 +9,7 @@ from tests.unit.disk_probe import tree
 
 
 def test_a_dry_run_counts_what_a_compaction_rewrites(tmp_path: Path) -> None:
-    """N-87: before, after and behind a redaction, a dry run says which sessions a compaction rewrites."""
+    """N-87: before and after a redaction, a dry run tells which sessions a compaction rewrites."""
     with hansard.open(tmp_path, durability="os", auto_compact=False) as store:
         session = store.session("s")
         session.add_messages([{"n": n} for n in range(50)])
@@ -46,7 +46,7 @@ def test_a_dry_run_works_where_nothing_can_be_written(tmp_path: Path) -> None:
         with pytest.raises(hansard.ReadOnly):
             store.session("s").compact()
         with pytest.raises(hansard.SessionNotFound):
-            store.session("nobody").compact(dry_run=True)
+            store.session("missing").compact(dry_run=True)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -60,7 +60,7 @@ def test_a_dump_has_every_line_once(tmp_path: Path, *, compacted: bool) -> None:
             session.compact()
             session.add_message({"n": 5})
         records = list(session.dump())
-        assert list(store.session("nobody").dump()) == []
+        assert list(store.session("missing").dump()) == []
     files = dict.fromkeys(record.file for record in records)
     assert len(files) == (2 if compacted else 1)
     for file in files:

@@ -1,4 +1,4 @@
-"""The files of a store: no link followed, no loose mode, nothing left half made."""
+"""The files of a store: no link is followed, no mode is loose, nothing is left incomplete."""
 
 import ast
 import inspect
@@ -111,7 +111,7 @@ def test_a_planted_temporary_is_refused(
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """Take the umask away, so that a mode is what the program asked for."""
+    """Set the umask to 0, so that a mode is what the program requested."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -152,15 +152,15 @@ def test_modes_are_tight_from_the_first_moment(
     above = tmp_path / "above"
     root = above / "more" / "store"
     with hansard.open(root, durability=durability) as store:
-        for name in ("a", "gone", "X" * 900):
+        for name in ("a", "deleted", "X" * 900):
             store.session(name).add_message({"n": 1})
-        store.delete("gone")
+        store.delete("deleted")
         store.health()
     assert any(name.startswith(".tmp") for name in seen), "no temporary was looked at"
     found = modes(above)
     assert {mode for name, mode in found.items() if mode[0] == "d"} == {"drwx------"}
     assert {mode for name, mode in found.items() if mode[0] != "d"} == {"-rw-------"}
-    assert "more/store/trash/gone/lock" in found
+    assert "more/store/trash/deleted/lock" in found
 
 
 def test_modes_are_never_changed_afterwards() -> None:

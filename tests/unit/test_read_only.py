@@ -1,4 +1,4 @@
-"""Reading writes nothing, and nothing is settled before it is asked for."""
+"""Reading writes nothing, and importing decides nothing."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ from hansard import Store
 from tests.unit.disk_probe import log_of, tree
 
 #: Whom root becomes, to whom modes mean nothing.
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 def sample(root: Path) -> None:
@@ -26,12 +26,12 @@ def sample(root: Path) -> None:
     with hansard.open(root, durability="os") as store:
         session = store.create("plain", metadata={"title": "T"})
         session.add_messages([{"n": 1}, {"n": 2}], key="k")
-        for name in ("torn", "other", "gone", "half gone", "x" * 700):
+        for name in ("torn", "other", "deleted", "half deleted", "x" * 700):
             store.session(name).add_message({"n": 1})
-        store.delete("gone")
+        store.delete("deleted")
         # Shut by a note, as the first half of a deletion leaves it.
-        store.delete("half gone")
-    (root / "trash" / "half%20gone").rename(root / "sessions" / "half%20gone")
+        store.delete("half deleted")
+    (root / "trash" / "half%20deleted").rename(root / "sessions" / "half%20deleted")
     with open(log_of(root, "torn"), "ab") as file:
         file.write(b'{"seq":2,"time":"20')
     (root / "sessions" / "begun").mkdir(mode=0o700)
@@ -54,9 +54,9 @@ def read_everything(store: Store) -> None:
     assert [finding.severity for finding in store.session("torn").verify().findings] == ["note"]
     assert store.verify().ok
     assert store.exists("plain")
-    for name in ("nobody", "gone", "half gone", "begun"):
+    for name in ("missing", "deleted", "half deleted", "begun"):
         assert not store.exists(name)
-    assert store.session("nobody").messages() == []
+    assert store.session("missing").messages() == []
     assert store.session("begun").messages() == []
 
 
@@ -69,8 +69,8 @@ def writes(store: Store) -> dict[str, Callable[[], object]]:
         "set_metadata": lambda: store.session("plain").set_metadata(title="U"),
         "create": lambda: store.create("new"),
         "delete": lambda: store.delete("plain"),
-        "restore": lambda: store.restore("gone"),
-        "restore half": lambda: store.restore("half gone"),
+        "restore": lambda: store.restore("deleted"),
+        "restore half": lambda: store.restore("half deleted"),
     }
 
 
@@ -113,7 +113,7 @@ def unwritable() -> Iterator[Path]:
         sample(place / "store")
         for path in [place, *place.rglob("*")]:
             if os.getuid() == 0:
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
             path.chmod(0o500 if path.is_dir() else 0o400)
         yield place / "store"
     finally:
@@ -133,8 +133,8 @@ import hansard.index.index, hansard.index.listing
 _locker()  # imported while it can be: this user may not see the interpreter's files
 if os.getuid() == 0:
     os.setgroups([])
-    os.setgid({NOBODY})
-    os.setuid({NOBODY})
+    os.setgid({UNPRIVILEGED})
+    os.setuid({UNPRIVILEGED})
 root = sys.argv[1]
 try:
     open(root + "/probe", "w")
@@ -199,7 +199,7 @@ assert store.health().where.endswith("first/data")
 
 
 def test_paths_are_resolved_when_a_store_is_opened(tmp_path: Path) -> None:
-    """N-90: what changes after the import (folder, HOME) counts at `open`, and not after it.
+    """N-90: what changes after the import (directory, HOME) counts at `open`, and not after it.
 
     The variable HANSARD_STORE belongs to the command, and its test comes with it (part 5).
     """
@@ -210,7 +210,7 @@ def test_paths_are_resolved_when_a_store_is_opened(tmp_path: Path) -> None:
 
 
 def test_no_module_asks_for_its_surroundings_at_import() -> None:
-    """N-90: no module reads the environment, the folder or the home while it is imported."""
+    """N-90: no module reads the environment, the directory or the home while it is imported."""
     found = []
     for path in Path(inspect.getfile(hansard)).parent.rglob("*.py"):
         tree_of_file = ast.parse(path.read_bytes())

@@ -46,5 +46,5 @@ def test_no_table_says_nothing() -> None:
     ],
 )
 def test_network_file_systems_are_known(kind: str, network: bool) -> None:
-    """Kinds with another machine behind them are told from those of this one."""
+    """Remote file systems are told from local ones."""
     assert FileSystem(kind, "/", read_only=False).is_network == network

@@ -30,7 +30,7 @@ def test_only_whole_messages_are_joined_where_they_stand(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("wrong", ["null", "[1]", '"text"', "1"])
 def test_what_is_no_object_is_no_message(tmp_path: Path, wrong: str) -> None:
-    """F-17: what somebody has put in the place of a message is left out of the JSON too."""
+    """F-17: data that replace a message are left out of the JSON too."""
     hansard.open(tmp_path / "s").session("s").add_message({"n": 0})
     log = HandwrittenLog().message({"n": 1})
     log.seq += 1

@@ -55,7 +55,7 @@ def test_a_copy_under_a_long_name_is_not_the_original(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["sessions", "trash"])
 def test_a_lost_empty_directory_is_made_anew(missing: str, tmp_path: Path) -> None:
-    """An empty part of a store that got lost, as by a copy that skips empty ones, is no damage."""
+    """A missing empty directory, as after a copy that skips empty ones, is not damage."""
     root = tmp_path / "store"
     hansard.open(root).close()
     (root / missing).rmdir()
@@ -101,7 +101,7 @@ def test_foreign_files_are_no_sessions(tmp_path: Path) -> None:
             for name, seen in before.items()
             if name.startswith("sessions/")
         } | {".": tree(sessions)["."]}
-        # A lock without a log is a creation that was interrupted: the next writer goes on.
+        # A lock without a log is an interrupted creation: the next writer continues.
         assert store.session("only-a-lock").add_message({"n": 1}).seq == 1
 
 
