@@ -42,9 +42,14 @@ status_of = os.fstat
 close = os.close
 sync_directory = os.fsync
 duplicate = os.dup
-absolute = os.path.abspath
 real = os.path.realpath
 user = os.geteuid
+
+
+def absolute(path: str) -> str:
+    """Return an absolute path. Not an alias: no module may refer to its surroundings at import (N-90)."""
+    return os.path.abspath(path)
+
 
 # -- forks of the process -----------------------------------------------------------------------
 
