@@ -16,7 +16,6 @@ refuses the second, and the events of the first are returned.
 
 import os
 import time
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -33,7 +32,6 @@ from hansard.errors import BackendUnavailable, SessionDeleted
 from hansard.event.event import Event
 from hansard.log import disk, format
 from hansard.log.group_commit import GroupCommit
-from hansard.log.write_batch import Entry
 
 #: Maximum events and bytes that share one statement.
 _MAX_EVENTS: Final = 1000
@@ -215,22 +213,6 @@ class PendingInsert:
 class Writer:
     """Appends to one session, for all threads of this process."""
 
-    __slots__ = (
-        "__weakref__",
-        "_connections",
-        "_exists",
-        "_light",
-        "_notifier",
-        "_number",
-        "_plain",
-        "_rows",
-        "_turns",
-        "internal",
-        "session",
-        "session_id",
-        "shown_id",
-    )
-
     def __init__(
         self,
         connections: Connections,
@@ -388,26 +370,32 @@ class Writer:
         """Return the statement for several events, and its parameters."""
         alone = group[0].request
         new = [one for append in group for one in append.request.events]
-        shape = self._shape(group, timed=stamps[0] is not None)
         # Numbers as texts: psycopg sends small and large ones as different types, and would prepare a
-        # statement for each.
+        # statement for each. What a statement does not name is not sent.
         params: dict[str, Any] = {
             "session": self.session,
+            "id": self.shown_id,
+            "before": str(alone.before),
+            "expected": str(alone.expected_seq),
+            "first": stamps[0],
+            "last": stamps[-1],
             "bytes": str(sum(append.size for append in group)),
             "count": str(len(new)),
-            **_columns(group, new, stamps),
+            "keys": [append.id for append in group if append.request.key is not None],
+            "append_ids": [],
+            "append_counts": [],
+            "keys_given": [],
+            "controls": [one.control for one in new],
+            "stamps": stamps,
+            "kinds": [one.kind for one in new],
+            "datas": [one.data.decode() for one in new],
         }
-        if shape.expected:
-            params["expected"] = str(alone.expected_seq)
-        if not shape.exists:
-            params["id"] = self.shown_id
-            if shape.placed:
-                params["before"] = str(alone.before)
-        if shape.timed:
-            params["first"], params["last"] = stamps[0], stamps[-1]
-        if shape.keyed:
-            params["keys"] = [append.id for append in group if append.request.key is not None]
-        return _statement(shape), params
+        for append in group:
+            rest = [None] * (len(append.request.events) - 1)
+            params["append_ids"] += [append.id, *rest]
+            params["append_counts"] += [len(rest) + 1, *rest]
+            params["keys_given"] += [append.request.key, *rest]
+        return _statement(self._shape(group, timed=stamps[0] is not None)), params
 
     def _resolve(self, group: list[PendingInsert], *, uncertain: bool) -> list[PendingInsert]:
         """Find out why nothing was appended, set that outcome, and return the appends to try again."""
@@ -467,29 +455,6 @@ def _stamps(group: list[PendingInsert]) -> list[str | None]:
         now = format.now().decode()
         return [stamp or now for stamp in stamps]
     return stamps
-
-
-def _columns(
-    group: list[PendingInsert], new: Sequence[Entry], stamps: list[str | None]
-) -> dict[str, Any]:
-    """Return the columns of several events, as parameters."""
-    ids: list[str | None] = []
-    counts: list[int | None] = []
-    keys: list[str | None] = []
-    for append in group:
-        rest = len(append.request.events) - 1
-        ids += [append.id, *[None] * rest]
-        counts += [rest + 1, *[None] * rest]
-        keys += [append.request.key, *[None] * rest]
-    return {
-        "append_ids": ids,
-        "append_counts": counts,
-        "keys_given": keys,
-        "controls": [one.control for one in new],
-        "stamps": stamps,
-        "kinds": [one.kind for one in new],
-        "datas": [one.data.decode() for one in new],
-    }
 
 
 def _set_events(

@@ -404,16 +404,7 @@ class Connections:
         try:
             # Columns of type `text` hold JSON: read in binary, they stay bytes.
             connection.adapters.register_loader("text", ByteaBinaryLoader)
-            sets = [
-                f"set_config('{name}', '{value}', false)" for name, value in self._settings.items()
-            ]
-            # An append is durable when it returns, even if the server's default is off. A store that was
-            # opened for less turns it off per append. A setting stricter than "on" stays.
-            sets.append(
-                "CASE WHEN current_setting('synchronous_commit') = 'off' "
-                "THEN set_config('synchronous_commit', 'on', false) END"
-            )
-            connection.execute(f"SELECT {', '.join(sets)}".encode())
+            connection.execute(self._settings)
         except BaseException:
             connection.close()
             raise
@@ -430,17 +421,26 @@ class Connections:
             ) from None
         return {**_DEFAULTS, **given, "client_encoding": "UTF8"}
 
-    def _session_settings(self) -> dict[str, str]:
-        """Return the settings of each connection, in the order in which they are set."""
+    def _session_settings(self) -> bytes:
+        """Return the statement that sets up a connection. Timeouts in the URL take precedence."""
         given = str(self._parameters.get("options", ""))
-        settings = {"default_transaction_isolation": "read committed"}
-        if "lock_timeout" not in given:
-            settings["lock_timeout"] = f"{max(1, round(self.lock_timeout * 1000))}ms"
-        if "statement_timeout" not in given:
-            settings["statement_timeout"] = f"{round(_STATEMENT_TIMEOUT * 1000)}ms"
+        timeouts = {"lock_timeout": self.lock_timeout, "statement_timeout": _STATEMENT_TIMEOUT}
+        settings = {
+            name: f"{max(1, round(seconds * 1000))}ms"
+            for name, seconds in timeouts.items()
+            if name not in given
+        }
+        settings["default_transaction_isolation"] = "read committed"
         if self.read_only:
             settings["default_transaction_read_only"] = "on"
-        return settings
+        sets = [f"set_config('{name}', '{value}', false)" for name, value in settings.items()]
+        # An append is durable when it returns, even if the server's default is off. A store that was opened
+        # for less turns it off per append. A setting stricter than "on" stays.
+        sets.append(
+            "CASE WHEN current_setting('synchronous_commit') = 'off' "
+            "THEN set_config('synchronous_commit', 'on', false) END"
+        )
+        return f"SELECT {', '.join(sets)}".encode()
 
 
 class DedicatedConnection:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 import msgspec
 
@@ -165,8 +164,11 @@ class PostgresLog(InternalLog):
                 if event.seq != after + 1:
                     yield self._missing(after + 1, event.seq - 1)
                 after = event.seq
-                reason = _unreadable(event)
-                yield self._finding(f"event {event.seq} {reason}") if reason else event
+                try:
+                    msgspec.json.decode(event.raw, type=dict)
+                    yield event
+                except msgspec.MsgspecError as error:
+                    yield self._finding(f"event {event.seq} is not readable: {error}")
             if not events:
                 break
         if after < row.head.seq:
@@ -276,25 +278,21 @@ class PostgresReader(LogReader):
             return self._backend.rows.controls(self._session, self._row.life, begin, end)
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        yield from self._chunks(self._backend.rows.forward, after, upto)
+        return self._chunks(after, upto, back=False)
 
     def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        yield from self._chunks(self._backend.rows.backward, after, upto)
+        return self._chunks(after, upto, back=True)
 
     def size(self, *, unpacked: bool = False) -> int:
         del unpacked  # the server does not tell how much it compresses
         return 0 if self._row is None else self._row.size
 
-    def _chunks(
-        self,
-        read: Callable[[str, UUID, int, int], Iterator[Chunk]],
-        after: int,
-        upto: int | None,
-    ) -> Iterator[Chunk]:
+    def _chunks(self, after: int, upto: int | None, *, back: bool) -> Iterator[Chunk]:
         if self._row is not None:
             begin, end = self._bounds(self._row, after, upto)
             with self._not_purged():
-                yield from read(self._session, self._row.life, begin, end)
+                rows = self._backend.rows
+                yield from rows.chunks(self._session, self._row.life, begin, end, back=back)
 
     def _bounds(self, row: SessionRow, after: int, upto: int | None) -> tuple[int, int]:
         """Return the seqs between which to read."""
@@ -309,12 +307,3 @@ class PostgresReader(LogReader):
             raise SessionNotFound(
                 f"session {self.session_id!r} was purged while it was read"
             ) from None
-
-
-def _unreadable(event: Event) -> str:
-    """Return what is wrong with an event's data; empty if they are valid."""
-    try:
-        msgspec.json.decode(event.raw, type=dict)
-    except msgspec.MsgspecError as error:
-        return f"is not readable: {error}"
-    return ""

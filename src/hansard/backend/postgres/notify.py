@@ -37,20 +37,6 @@ _ALL: Final = ""
 class Notifier:
     """The waiting readers of this process, and the two threads that send and receive notifications."""
 
-    __slots__ = (
-        "__weakref__",
-        "_channel",
-        "_connections",
-        "_grown",
-        "_has_grown",
-        "_listener",
-        "_listening",
-        "_mutex",
-        "_sender",
-        "_stopped",
-        "_waiting",
-    )
-
     def __init__(self, connections: Connections, channel: str) -> None:
         self._connections = connections
         self._channel = channel
@@ -67,8 +53,8 @@ class Notifier:
         self._grown: set[str] = set()
         self._has_grown = threading.Event()
         self._listening = threading.Event()
-        self._sender: threading.Thread | None = None
-        self._listener: threading.Thread | None = None
+        self._listener = DedicatedConnection(self._connections)
+        self._threads: dict[str, threading.Thread] = {}
 
     def tell(self, session: str) -> None:
         """Report that a session has grown, or was deleted or restored."""
@@ -79,8 +65,7 @@ class Notifier:
             return
         with self._mutex:
             self._grown.add(session)
-            if self._sender is None or not self._sender.is_alive():
-                self._sender = _start(_send, self)
+            self._start("send")
         self._has_grown.set()
 
     def wait(self, session: str, is_behind: Callable[[], bool], timeout: float) -> bool:
@@ -93,9 +78,7 @@ class Notifier:
         woken = threading.Event()
         with self._mutex:
             self._waiting.setdefault(session, []).append(woken)
-            if self._listener is None or not self._listener.is_alive():
-                self._listening.clear()
-                self._listener = _start(_listen, self)
+            self._start("listen")
         try:
             # Listen, then check, then wait: an append in between is noticed.
             self._listening.wait(min(timeout, _CHECK_ALONE))
@@ -129,7 +112,19 @@ class Notifier:
         for event in found:
             event.set()
 
-    # -- one step of each thread, which keeps no reference in between, so that a store can be collected ---
+    def _start(self, step: str) -> None:
+        """Start a thread that repeats a step, unless it runs. The caller holds the mutex."""
+        thread = self._threads.get(step)
+        if thread is None or not thread.is_alive():
+            if step == "listen":
+                self._listening.clear()
+            # A daemon: an interpreter that ends does not wait for it.
+            name = f"hansard_{step}"
+            thread = threading.Thread(
+                target=_repeat, args=(ref(self), step), name=name, daemon=True
+            )
+            self._threads[step] = thread
+            thread.start()
 
     def send(self) -> bool:
         """Send pending notifications; return False when the store was closed."""
@@ -138,17 +133,20 @@ class Notifier:
             with self._mutex:
                 grown, self._grown = self._grown, set()
             sessions = sorted(grown) if len(grown) <= _MAX_SESSIONS else [_ALL]
-            if sessions:
-                try:
+            try:
+                if sessions:
                     params = {"channel": self._channel, "sessions": sessions}
                     self._connections.attempt(_NOTIFY, params)
-                except (HansardError, ConnectionLost):
-                    pass  # a hint: readers check anyway
+            except (HansardError, ConnectionLost):
+                pass  # a hint: readers check anyway
+            time.sleep(_INTERVAL)
         return not self._stopped
 
-    def listen(self, listener: DedicatedConnection) -> bool:
+    def listen(self) -> bool:
         """Receive notifications for a moment; return False when the store was closed."""
+        listener = self._listener
         if self._stopped:
+            listener.close()
             return False
         opened = listener.opened
         try:
@@ -166,37 +164,10 @@ class Notifier:
             time.sleep(_CHECK_ALONE)
         return True
 
-    def listener(self) -> DedicatedConnection:
-        """Return a connection to listen on."""
-        return DedicatedConnection(self._connections)
 
-
-def _start(target: "Callable[[ref[Notifier]], None]", notifier: Notifier) -> threading.Thread:
-    # A daemon: an interpreter that ends does not wait for it.
-    thread = threading.Thread(
-        target=target, args=(ref(notifier),), name=f"hansard{target.__name__}", daemon=True
-    )
-    thread.start()
-    return thread
-
-
-def _send(found: "ref[Notifier]") -> None:
-    while True:
-        notifier = found()
-        if notifier is None or not notifier.send():
-            return
-        del notifier
-        time.sleep(_INTERVAL)
-
-
-def _listen(found: "ref[Notifier]") -> None:
+def _repeat(found: "ref[Notifier]", step: str) -> None:
+    """Repeat a step; between two steps without a reference, so that a store can be collected."""
     notifier = found()
-    if notifier is None:
-        return
-    listener = notifier.listener()
-    try:
-        while notifier is not None and notifier.listen(listener):
-            del notifier
-            notifier = found()
-    finally:
-        listener.close()
+    while notifier is not None and getattr(notifier, step)():
+        del notifier
+        notifier = found()

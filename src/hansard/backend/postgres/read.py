@@ -42,7 +42,7 @@ COLUMNS: Final = "seq, stamp, kind, key, append_count, data"
 
 #: A session's row with its first event, whose data are needed only if the session is a fork.
 _SESSION_COLUMNS: Final = """
-       s.last_seq, s.created, s.updated, s.bytes, s.deleted_at IS NOT NULL, s.before, s.life, s.rewritten,
+       s.last_seq, s.created, s.updated, s.bytes, s.deleted_at IS NOT NULL, s.before, s.life,
        e.seq, e.stamp, e.kind, CASE e.kind WHEN 'session.forked' THEN e.data ELSE '{}' END, e.key
 FROM {schema}.sessions AS s
 LEFT JOIN {schema}.events AS e ON e.session = s.session AND e.seq = s.before + 1"""
@@ -106,25 +106,28 @@ _PlainRow = tuple[Any, ...]
 
 
 class SessionRow(NamedTuple):
-    """A session's row."""
+    """A session's row.
+
+    Attributes:
+        head, deleted: its end; whether it is in the trash.
+        before: the seq before its first event.
+        life: changes when the session is purged and created again.
+        size: the bytes of its events.
+        first: the first event, with its data if the session is a fork; None if its row is missing.
+    """
 
     head: Head
     deleted: bool
-    #: The seq before its first event.
     before: int
-    #: Changes when the session is purged and created again.
     life: UUID
-    rewritten: int
-    #: The bytes of its events.
     size: int
-    #: The first event, with its data if the session is a fork; None if its row is missing.
     first: Event | None
 
 
 def _session_row(row: Sequence[Any]) -> SessionRow:
-    seq, created, updated, size, deleted, before, life, rewritten, *first = row
+    seq, created, updated, size, deleted, before, life, *first = row
     event = None if first[0] is None else Event(*first)
-    return SessionRow(Head(seq, created, updated), deleted, before, life, rewritten, size, event)
+    return SessionRow(Head(seq, created, updated), deleted, before, life, size, event)
 
 
 class _Added(msgspec.Struct, gc=False):
@@ -195,9 +198,8 @@ class RowReader:
         rows = self._connections.run(_SESSION, {"session": session}, binary=True)
         return _session_row(rows[0]) if rows else None
 
-    def may_have_checkpoint(self, session: str) -> bool:
+    def may_have_checkpoint(self, session: str) -> bool:  # noqa: ARG002 - for a subclass
         """Return whether the session may have a saved state."""
-        del session
         return True
 
     def controls(self, session: str, life: UUID, after: int, upto: int) -> list[Event]:
@@ -214,46 +216,35 @@ class RowReader:
         rows = self._connections.run(_EVENTS, params, binary=True)
         return [EventRow._make(row).event() for row in rows]
 
-    def forward(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
-        """Yield the events with after < seq <= upto; raise `Damaged` if one is missing."""
-        while after < upto:
-            rows = self._piece(_FORWARD, session, life, after, upto, _MAX_ROWS, _MAX_BYTES)
-            if not rows or rows[0][0] != after + 1 or rows[-1][0] != after + len(rows):
-                raise self._missing(session, life, after + 1)
-            yield PostgresChunk(rows)
-            after = rows[-1][0]
+    def chunks(
+        self, session: str, life: UUID, after: int, upto: int, *, back: bool
+    ) -> Iterator[PostgresChunk]:
+        """Yield the events with after < seq <= upto, from the first chunk or (`back`) from the last.
 
-    def backward(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
-        """Yield the same from the last chunk to the first."""
-        most, size = _LAST_ROWS, _LAST_BYTES
+        Raise `Damaged` if an event is missing, `Purged` if the session is another.
+        """
+        most, size = (_LAST_ROWS, _LAST_BYTES) if back else (_MAX_ROWS, _MAX_BYTES)
         while after < upto:
-            rows = self._piece(_BACKWARD, session, life, after, upto, most, size)
-            rows.reverse()
-            if not rows or rows[-1][0] != upto or rows[0][0] != upto - len(rows) + 1:
-                raise self._missing(session, life, upto)
+            params = {
+                "session": session,
+                "life": life,
+                "after": Int8(after),
+                "upto": Int8(upto),
+                "rows": Int8(most),
+                "bytes": Int8(size),
+            }
+            rows = self._connections.run(_BACKWARD if back else _FORWARD, params, binary=True)
+            if back:
+                rows.reverse()
+            first, last = (upto - len(rows) + 1, upto) if back else (after + 1, after + len(rows))
+            if not rows or (rows[0][0], rows[-1][0]) != (first, last):
+                raise self._missing(session, life, upto if back else after + 1)
             yield PostgresChunk(rows)
-            upto = rows[0][0] - 1
-            most, size = min(most * _GROWTH, _MAX_ROWS), min(size * _GROWTH, _MAX_BYTES)
-
-    def _piece(
-        self,
-        text: str,
-        session: str,
-        life: UUID,
-        after: int,
-        upto: int,
-        rows: int,
-        size: int,
-    ) -> list[_PlainRow]:
-        params = {
-            "session": session,
-            "life": life,
-            "after": Int8(after),
-            "upto": Int8(upto),
-            "rows": Int8(rows),
-            "bytes": Int8(size),
-        }
-        return self._connections.run(text, params, binary=True)
+            if back:
+                upto = first - 1
+                most, size = min(most * _GROWTH, _MAX_ROWS), min(size * _GROWTH, _MAX_BYTES)
+            else:
+                after = last
 
     def _missing(self, session: str, life: UUID, seq: int) -> Exception:
         """Return why events are missing."""
@@ -333,17 +324,12 @@ class Prefetch(RowReader):
         found = self._find(session)
         return found is None or found.checkpointed
 
-    def forward(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
+    def chunks(
+        self, session: str, life: UUID, after: int, upto: int, *, back: bool
+    ) -> Iterator[PostgresChunk]:
         found = self._find(session)
         if found is None:
-            yield from super().forward(session, life, after, upto)
-        elif after < upto:
-            yield found.chunk(after, upto)
-
-    def backward(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
-        found = self._find(session)
-        if found is None:
-            yield from super().backward(session, life, after, upto)
+            yield from super().chunks(session, life, after, upto, back=back)
         elif after < upto:
             yield found.chunk(after, upto)
 
