@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.backend.contract import AppendRequest, Backend, Log, LogReader
+from hansard.backend.contract import AppendRequest, Backend, Log
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds, secrets
 from hansard.event.event import Event, NewEvent
@@ -244,19 +244,28 @@ def drop_history(
         )
     log = lineage.with_ancestors(backend, reader)
     known = lineage.redactions_of(log)
+    erased = known._replace(before=head.seq + 2)
     cuts = _Cuts(known)
+    #: Seq, whether it is a message, and own bytes, of each event that a drop changes.
+    content: list[tuple[int, bool, int]] = []
     # Events that were dropped earlier have no data.
     for chunk in log.read(after=max(known.before - 1, 0), upto=head.seq):
         for event in chunk.events():
             cuts.add(event)
+            raw = known.mask(event).raw
+            if is_content(event.kind) and erased.mask(event).raw != raw:
+                size = len(raw) if event.seq >= first.seq else 0
+                content.append((event.seq, event.kind == MESSAGE_ADDED, size))
     bound = cuts.last_legal(before)
-    events, messages, size, lowest = _count(log, known, bound, first.seq)
+    dropped = [one for one in content if one[0] < bound]
+    events, messages = len(dropped), sum(one[1] for one in dropped)
+    size = sum(one[2] for one in dropped)
     report = DropReport(own.session_id, bound, events, messages, size, dry_run=dry_run)
     if not events:
         return report
     # A fork that begins before the first removed event loses nothing.
     refusal = f"the history of session {own.session_id!r} cannot be dropped"
-    check_unused(backend, own.session_id, head.created, refusal, since=lowest)
+    check_unused(backend, own.session_id, head.created, refusal, since=dropped[0][0])
     if dry_run:
         return report
     facts = {
@@ -275,22 +284,6 @@ def drop_history(
     # With any durability: a power cut must not undo a drop that was reported.
     own.sync()
     return msgspec.structs.replace(report, seq=event.seq)
-
-
-def _count(log: LogReader, known: Redactions, bound: int, first: int) -> tuple[int, int, int, int]:
-    """Return the number of events, messages and own bytes that a bound removes, and the lowest seq."""
-    after = known._replace(before=bound)
-    events = messages = size = lowest = 0
-    for chunk in log.read(after=max(known.before - 1, 0), upto=bound - 1) if bound else ():
-        for event in chunk.events():
-            shown = known.mask(event)
-            if not is_content(event.kind) or after.mask(event).raw == shown.raw:
-                continue
-            lowest = lowest or event.seq
-            events += 1
-            messages += event.kind == MESSAGE_ADDED
-            size += len(shown.raw) if event.seq >= first else 0
-    return events, messages, size, lowest
 
 
 class _Cuts:

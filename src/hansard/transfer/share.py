@@ -6,6 +6,7 @@ The parts of a stream are searched as one text, because a stream may be cut in t
 """
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -53,8 +54,7 @@ def share(
         hook: called with each object; returns the object to yield, or None to leave it out.
     """
     upto = last_seq(log, session_id)
-    objects = _objects(log, upto, header(session_id, redact=redact), redact=redact)
-    return objects if hook is None else _hooked(objects, hook)
+    return _objects(log, upto, header(session_id, redact=redact), redact=redact, hook=hook)
 
 
 def last_seq(log: LogReader, session_id: str) -> int:
@@ -79,27 +79,24 @@ def header(session_id: str, *, redact: bool, **more: Any) -> dict[str, Any]:
     return {name: secrets.redact(value)[0] for name, value in first.items()} if redact else first
 
 
-def _hooked(objects: Iterator[dict[str, Any]], hook: Hook) -> Iterator[dict[str, Any]]:
-    for shown in objects:
-        changed: object = hook(shown)
-        if changed is None:
-            continue
-        if not isinstance(changed, dict):
+def _objects(
+    log: LogReader, upto: int, first: dict[str, Any], *, redact: bool, hook: Hook | None
+) -> Iterator[dict[str, Any]]:
+    given = given_away(log, upto, redact=redact)
+    for shown in chain([first], (_object(event) for event, _, _ in given)):
+        changed: object = shown if hook is None else hook(shown)
+        if isinstance(changed, dict):
+            yield changed
+        elif changed is not None:
             kind = type(changed).__name__
             raise TypeError(
                 f"the hook must return a dict, or None to leave the object out, not {kind}"
             )
-        yield changed
 
 
-def _objects(
-    log: LogReader, upto: int, first: dict[str, Any], *, redact: bool
-) -> Iterator[dict[str, Any]]:
-    given = given_away(log, upto, redact=redact)
-    yield first
-    for event, _, _ in given:
-        shown = {"seq": event.seq, "time": event.stamp, "kind": event.kind, "data": event.data}
-        yield shown if event.key is None else {**shown, "key": event.key}
+def _object(event: Event) -> dict[str, Any]:
+    shown = {"seq": event.seq, "time": event.stamp, "kind": event.kind, "data": event.data}
+    return shown if event.key is None else {**shown, "key": event.key}
 
 
 def given_away(
