@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.backend.contract import AppendRequest, Hold
+from hansard.backend.contract import AppendRequest
 from hansard.backend.local.backend import LocalBackend
 from hansard.errors import Closed, LockTimeout
 from hansard.event.event import NewEvent
@@ -111,27 +111,9 @@ def seqs_in(journal: str) -> dict[str, list[int]]:
 # -- rivals -------------------------------------------------------------------------------------------
 
 
-class Unlocked(Hold):
-    """A hold that keeps no one out: the mutation that the test must notice (N-17)."""
-
-    def __init__(self, name: str, *, timeout: float = 0.0) -> None:
-        """Be what `LocalBackend.exclusive` returns: a class is not bound to the backend."""
-        del name, timeout
-
-    def check(self) -> None:
-        """Find nothing wrong."""
-
-    def close(self) -> None:
-        """Free nothing."""
-
-
-def try_to_open(
-    wire: Wire, path: str, rounds: int, barrier: Barrier, *, locked: bool = True
-) -> list[int | str | None]:
+def try_to_open(wire: Wire, path: str, rounds: int, barrier: Barrier) -> list[int | str | None]:
     """Try in each round to open the cursor at the same time as the others; say the holder, or "mine"."""
     backend = LocalBackend(path, durability="os")
-    if not locked:
-        LocalBackend.exclusive = Unlocked  # type: ignore[method-assign,assignment]
     seen: list[int | str | None] = []
     for _ in range(rounds):
         barrier.wait(PATIENCE)
@@ -144,30 +126,24 @@ def try_to_open(
         # No process closes before all have tried.
         barrier.wait(PATIENCE)
         if cursor is not None:
-            if locked:
-                cursor.move({"s": cursor.positions.get("s", 0) + 1})
+            cursor.move({"s": cursor.positions.get("s", 0) + 1})
             cursor.close()
     return seen
 
 
-@pytest.mark.parametrize("locked", [True, False], ids=["with the lock", "without the lock"])
-def test_of_rival_processes_one_gets_the_cursor(locked: bool, tmp_path: Path) -> None:
+def test_of_rival_processes_one_gets_the_cursor(tmp_path: Path) -> None:
     """F-160, N-17, N-22: of 4 processes that open a cursor one succeeds; the others get its pid."""
     path, rounds = str(tmp_path / "store"), 50
     LocalBackend(path).close()
     barrier = context.Barrier(4)
     with Crew() as crew:
-        rivals = [crew.start(try_to_open, path, rounds, barrier, locked=locked) for _ in range(4)]
+        rivals = [crew.start(try_to_open, path, rounds, barrier) for _ in range(4)]
         pids = [rival.pid for rival in rivals]
         seen = [rival.result() for rival in rivals]
     winners = [
         [pid for pid, words in zip(pids, seen, strict=True) if words[at] == "mine"]
         for at in range(rounds)
     ]
-    if not locked:
-        # The same test without the lock: it would have been noticed.
-        assert any(len(winner) > 1 for winner in winners)
-        return
     assert [len(winner) for winner in winners] == [1] * rounds
     for at, (winner,) in enumerate(winners):
         assert {words[at] for words in seen} == {"mine", winner}
@@ -272,28 +248,3 @@ def test_a_forked_child_does_not_use_its_parents_cursor(tmp_path: Path) -> None:
     """F-160: in a child an inherited cursor raises, and the child cannot release the parent's lock."""
     with Crew() as crew:
         assert crew.start(fork_with_an_open_cursor, str(tmp_path / "store")).hear() == "went well"
-
-
-def hold(wire: Wire, path: str) -> None:
-    """Open the cursor, move it, and stay."""
-    cursor = Cursor(LocalBackend(path, durability="os"), "c")
-    cursor.move({"s": 7})
-    wire.tell("it is held")
-    wire.wait()
-
-
-def test_the_cursor_of_a_killed_consumer_is_free_at_once(tmp_path: Path) -> None:
-    """F-160, N-23: a living consumer's cursor is refused, with its pid; after a kill it is free."""
-    path = tmp_path / "store"
-    backend = LocalBackend(str(path))
-    with Crew() as crew:
-        holder = crew.start(hold, str(path))
-        holder.hear()
-        with pytest.raises(LockTimeout, match=f"held by process {holder.pid}") as caught:
-            Cursor(backend, "c")
-        assert caught.value.holder == holder.pid
-        with pytest.raises(LockTimeout):
-            drop_cursor(backend, "c")
-        holder.kill()
-        assert Cursor(backend, "c").positions == {"s": 7}
-    backend.close()

@@ -151,18 +151,8 @@ KINDS = (
     ["say"] * 8
     + ["compact"] * 4
     + ["long", "key", "key", "expect", "metadata", "title", "snapshot", "revert", "redact"] * 2
-    + [
-        "drop",
-        "drop",
-        "scrub",
-        "clear",
-        "summarize",
-        "usage",
-        "fork",
-        "delete",
-        "restore",
-        "restore",
-    ]
+    + ["drop", "restore"] * 2
+    + ["scrub", "clear", "summarize", "usage", "fork", "delete"]
 )
 
 

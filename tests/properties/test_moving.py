@@ -31,99 +31,50 @@ JSON = st.recursive(
     max_leaves=6,
 )
 
-Op = Callable[[Store], object]
+#: What is done, to which session, with which number, text and JSON.
+Op = tuple[str, str, int, str, Any]
 
 
-def _on(name: str, act: Callable[[Session], object]) -> Op:
-    def run(store: Store) -> object:
-        return act(store.session(name))
-
-    return run
-
-
-def _stream(session: Session, texts: list[str], *, ends: bool) -> None:
+def _stream(session: Session, text: str, number: int) -> None:
     stream = session.stream(role="assistant")
-    stream.__enter__()
-    for text in texts:
+    for _ in range(number % 4):
         stream.write(text)
-    if ends:
-        stream.__exit__(None, None, None)
+    if number % 2 and stream.text:
+        stream.finish()
 
 
-def _redact(session: Session, place: int) -> None:
-    seqs = [
-        event.seq for event in session.events() if event.kind in {"message.added", "message.part"}
-    ]
+def _redact(session: Session, number: int) -> None:
+    kinds = {"message.added", "message.part"}
+    seqs = [event.seq for event in session.events() if event.kind in kinds]
     if seqs:
-        session.redact(seqs[place % len(seqs)])
+        session.redact(seqs[number % len(seqs)])
 
 
-def _back(session: Session, place: int) -> None:
-    if session.seq:
-        session.revert(place % session.seq)
+def _fork(session: Session, number: int) -> None:
+    with suppress(hansard.SessionExists, hansard.SessionNotFound):
+        session.fork(NAMES[number % len(NAMES)], at=number % (session.seq + 1))
 
 
-def _fork(session: Session, name: str, place: int) -> None:
-    if session.seq:
-        with suppress(hansard.SessionExists):
-            session.fork(name, at=place % (session.seq + 1))
-
-
-OPS = st.one_of(
-    st.builds(
-        lambda name, content, extra: _on(
-            name, lambda s: s.add_message({"role": "user", "content": content, "extra": extra})
-        ),
-        st.sampled_from(NAMES),
-        TEXT,
-        JSON,
-    ),
-    st.builds(
-        lambda name, key, count: _on(
-            name,
-            lambda s: s.add_messages([{"role": "user", "n": n} for n in range(count)], key=key),
-        ),
-        st.sampled_from(NAMES),
-        st.sampled_from(["k1", "k2", "ü"]),
-        st.integers(1, 3),
-    ),
-    st.builds(
-        lambda name, data: _on(name, lambda s: s.append("x.thing", {"data": data})),
-        st.sampled_from(NAMES),
-        JSON,
-    ),
-    st.builds(
-        lambda name, texts, ends: _on(name, lambda s: _stream(s, texts, ends=ends)),
-        st.sampled_from(NAMES),
-        st.lists(TEXT, max_size=3),
-        st.booleans(),
-    ),
-    st.builds(
-        lambda name, place: _on(name, lambda s: _redact(s, place)),
-        st.sampled_from(NAMES),
-        st.integers(0, 50),
-    ),
-    st.builds(
-        lambda name, place: _on(name, lambda s: _back(s, place)),
-        st.sampled_from(NAMES),
-        st.integers(0, 50),
-    ),
-    st.builds(
-        lambda name, child, place: _on(name, lambda s: _fork(s, child, place)),
-        st.sampled_from(NAMES),
-        st.sampled_from(NAMES),
-        st.integers(0, 50),
-    ),
-    st.builds(
-        lambda name, title: _on(name, lambda s: s.set_metadata(title=title)),
-        st.sampled_from(NAMES),
-        st.sampled_from(["one", "two"]),
-    ),
-    st.builds(
-        lambda name: _on(name, lambda s: s.seq and s.snapshot("here")), st.sampled_from(NAMES)
-    ),
-    st.builds(lambda name: _on(name, lambda s: s.seq and s.compact()), st.sampled_from(NAMES)),
+ACTIONS: dict[str, Callable[[Session, int, str, Any], object]] = {
+    "add": lambda s, _, text, value: s.add_message({"role": "user", "content": text, "x": value}),
+    "batch": lambda s, n, *_: s.add_messages([{"n": n}] * (1 + n % 3), key=f"ü{n % 3}"),
+    "append": lambda s, _, __, value: s.append("x.thing", {"data": value}),
+    "stream": lambda s, n, text, _: _stream(s, text, n),
+    "redact": lambda s, n, *_: _redact(s, n),
+    "revert": lambda s, n, *_: s.seq and s.revert(n % s.seq),
+    "fork": lambda s, n, *_: _fork(s, n),
+    "title": lambda s, n, *_: s.set_metadata(title=f"title {n % 2}"),
+    "snapshot": lambda s, *_: s.seq and s.snapshot("here"),
+    "compact": lambda s, *_: s.seq and s.compact(),
+}
+OPS = st.tuples(
+    st.sampled_from(list(ACTIONS)), st.sampled_from(NAMES), st.integers(0, 50), TEXT, JSON
 )
+
+
+def _run(store: Store, ops: list[Op]) -> None:
+    for kind, name, number, text, value in ops:
+        ACTIONS[kind](store.session(name), number, text, value)
 
 
 def _stores(stack: ExitStack, *, local: bool) -> Store:
@@ -144,8 +95,7 @@ def test_what_is_exported_is_imported_and_exported_the_same(
     """N-50, N-88: any history, exported and imported, shows the same, and exports the same again."""
     with ExitStack() as stack:
         source = _stores(stack, local=local)
-        for op in ops:
-            op(source)
+        _run(source, ops)
         target = _stores(stack, local=local_target)
         for info in source.sessions().items:
             session = source.session(info.id)
@@ -172,8 +122,7 @@ def test_a_copy_that_goes_on_is_the_same_as_its_source(
         source = _stores(stack, local=local)
         target = _stores(stack, local=local_target)
         for ops in (before, after, []):
-            for op in ops:
-                op(source)
+            _run(source, ops)
             report = source.copy_to(target)
             assert report.failed == {}
             ids = [info.id for info in source.sessions().items]

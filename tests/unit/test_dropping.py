@@ -94,17 +94,6 @@ def test_what_does_not_exist_has_no_history_to_drop(store: Store) -> None:
         store.session("s").drop_history(2)
 
 
-def test_dropping_is_no_activity(tmp_path: Path) -> None:
-    """N-54, N-87: dropping history does not make a session the latest one."""
-    with hansard.open(tmp_path / "store") as store:
-        for name in ("old", "new"):
-            count(store.session(name), 5)
-        store.session("old").drop_history(3)
-        latest = store.latest()
-        assert latest is not None
-        assert latest.id == "new"
-
-
 # -- what belongs together ----------------------------------------------------------------------
 
 
@@ -240,22 +229,6 @@ def test_dropped_bytes_are_not_in_the_checkpoint(
     assert not found_anywhere(tmp_path, HIDDEN)
     with hansard.open(tmp_path / "store", read_only=True) as cold:
         assert cold.session("s").state() == session.state()
-
-
-def test_a_checkpoint_made_before_a_bound_is_none(
-    files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-40: a state that was saved before a drop is folded again."""
-    monkeypatch.setattr("hansard.backend.local.compact.CHECKPOINT", 1)
-    session = files.session("s")
-    stream = session.stream()
-    stream.write("never finished")
-    count(session, 9)
-    session.compact()
-    # As another program may write it: without the streams.
-    session._record("history.dropped", {"before": 5})
-    with hansard.open(tmp_path / "store", read_only=True) as cold:
-        assert cold.session("s").state().streams == {}
 
 
 def test_a_scrub_in_a_segment_of_its_own_leaves_nothing_either(
