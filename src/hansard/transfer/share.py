@@ -19,7 +19,7 @@ from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.log import format
 from hansard.maintenance.compact import compaction_filter, masked
 from hansard.state import redaction
-from hansard.state.lineage import redactions_of
+from hansard.state.lineage import ForkedReader, redactions_of
 from hansard.state.redaction import Redactions
 
 #: The version of what `share` and `export` yield: a header, then one object per event.
@@ -116,13 +116,15 @@ def given_away(
         redact: replace what looks like a credential.
         after: the seq before the first.
         parts: include the stream parts of finished messages; otherwise they are empty, as after a compaction.
-        alone: change the events so that they form a separate session.
+        alone: change the events so that they form a separate session. Inherited events lose their idempotency
+            keys: a fork does not know those of its parent, and may use them again.
     """
     # Read after the last seq: every redaction up to now applies.
     redactions = redactions_of(log)
     told = redaction.of(log.controls(upto))
     streams = _Streams(log, upto, redactions) if redact or not parts else None
     drops = None if parts else compaction_filter(log.controls, set).drop_part
+    own = log.first_event.seq if alone and isinstance(log, ForkedReader) else 0
     for chunk in log.read(after, upto):
         keyed = chunk.keyed()
         for found in chunk.events():
@@ -131,6 +133,8 @@ def given_away(
                 event = redactions.mask(found)
             elif alone:
                 event = _told(event, found, told)
+            if event.seq < own:
+                event = msgspec.structs.replace(event, key=None)
             count = 0
             if streams is not None:
                 if event.kind == MESSAGE_PART:

@@ -138,6 +138,19 @@ def test_what_an_ancestor_took_out_is_in_no_export_of_its_forks(make: Callable[.
     assert all(isinstance(message, dict) for message in target.session("a/2").messages())
 
 
+def test_a_fork_is_exported_without_its_parents_keys(make: Callable[..., Store]) -> None:
+    """N-56: a fork in the middle of a keyed batch, that uses the key again, is imported and copied flat."""
+    source, target, other = make(), make(), make()
+    source.session("p/1").add_messages([USER, USER, USER], key="k")
+    fork = source.session("p/1").fork("c/1", at=1)
+    own = fork.add_message(USER, key="k")
+    target.import_session(exported(fork))
+    assert source.scoped("c/").copy_to(other).failed == {}
+    for store in (target, other):
+        assert len(store.session("c/1").messages()) == 2
+        assert store.session("c/1").add_message(USER, key="k").seq == own.seq
+
+
 def test_a_fork_alone_needs_its_parent(make: Callable[..., Store]) -> None:
     """N-51, N-89: a fork's own events become a fork where its parent is, and are refused elsewhere."""
     source, target = make(), make()
