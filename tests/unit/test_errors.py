@@ -344,7 +344,7 @@ CASES: dict[str, tuple[type[Exception], Callable[[Store, Path], Any], str]] = {
         lambda _, path: hansard.open(path / "none", create=False),
         "none: no hansard",
     ),
-    "newer log": (errors.UnknownFormat, newer_log, "use a newer"),
+    "newer log": (errors.UnknownFormat, newer_log, "Upgrade hansard"),
     "link": (errors.UnsafePath, linked, "nothing was"),
     "closed": (errors.Closed, closed, "open it again"),
     "unknown": (
