@@ -1,7 +1,6 @@
 """`hansard replay`: events as they came, a message as a person reads it, points, differences, keys."""
 
 import json
-import re
 import signal
 from itertools import pairwise
 from pathlib import Path
@@ -114,15 +113,6 @@ def test_diff_compares_two_points(store: Path) -> None:
         assert compared.code == 1
 
 
-def test_a_fork_is_played_with_what_it_inherited(store: Path) -> None:
-    """A fork's replay has its parent's events up to the fork, a line where it was forked, and its own."""
-    done = hansard("replay", "agent/1-b", "--json", store=store)
-    assert [event["seq"] for event in done.lines] == [1, 2, 3, 4, 5, 6, 7]
-    told = hansard("replay", "agent/1-b", store=store).out
-    place = told.index("forked from agent/1 at 5")
-    assert told.index("Where is my refund?") < place < told.index("Another way.")
-
-
 def test_speed_pauses_as_it_was(store: Path) -> None:
     """With --speed, the pauses are those between the events divided by N, and none is longer than allowed."""
     with library.open(store, read_only=True) as opened:
@@ -178,20 +168,6 @@ def test_markdown_is_rendered_on_request(
     assert plain.wait() == 0
     assert "    You are **helpful**." in plain.lines
     assert "    You are **helpful**.\n" in hansard(*words, "agent/1", "--markdown", store=store).out
-
-
-@pytest.mark.parametrize("columns", [20, 200])
-def test_it_fits_narrow_and_wide_terminals(
-    columns: int, store: Path, terminal: OpenTerminal
-) -> None:
-    """No line is wider than the terminal, however narrow; a pipe gets its lines unbroken."""
-    shown = terminal("replay", "agent/1", store=store, columns=columns, rows=90)
-    assert shown.wait() == 0
-    assert "helpful" in shown.text
-    plain = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", shown.raw).decode()
-    assert max(len(line) for line in plain.split("\r\n")) <= columns
-    piped = hansard("replay", "agent/1", store=store, COLUMNS=str(columns))
-    assert max(map(len, piped.out.splitlines())) > 200
 
 
 def test_stepping_by_key(store: Path, terminal: OpenTerminal) -> None:

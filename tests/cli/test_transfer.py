@@ -5,7 +5,6 @@ import stat
 from pathlib import Path
 
 import hansard as library
-from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
 
 
@@ -129,13 +128,3 @@ def test_copy_copies_and_goes_on(store: Path, tmp_path: Path) -> None:
     assert done.code == 1
     assert "event 14 differs" in done.err
     assert messages(target)[-1]["content"] == "here"
-
-
-def test_progress_is_shown_on_a_terminal(
-    store: Path, tmp_path: Path, terminal: OpenTerminal
-) -> None:
-    """On a terminal there is a bar on stderr while it runs, and the result stays."""
-    shown = terminal("copy", store, tmp_path / "target")
-    assert shown.wait() == 0
-    assert "14 events copied and compared" in " ".join(shown.lines)
-    assert b"copying" in shown.raw
