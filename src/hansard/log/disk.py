@@ -51,11 +51,6 @@ def absolute(path: str) -> str:
     return os.path.abspath(path)
 
 
-def absolute(path: str) -> str:
-    """Return the absolute path, as of the current directory of this call."""
-    return os.path.abspath(path)
-
-
 # -- forks of the process -----------------------------------------------------------------------
 
 #: Grows by one in each forked child. The files of a session compare it with the value at which they were
