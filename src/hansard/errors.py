@@ -4,7 +4,7 @@
     ├── InvalidSessionId      the session id is invalid                 (arguments)
     ├── InvalidEvent          the event cannot be stored unchanged
     │   └── SecretRefused     … because it contains what looks like a credential
-    ├── StoreNotFound         there is no store at this path            (opening)
+    ├── StoreNotFound         no store exists at this path              (opening)
     ├── UnknownFormat         unsupported version of a store or log
     ├── UnsafePath            a link or an external file has the name of a store's file
     ├── ReadOnly              the store was opened read-only
@@ -71,7 +71,7 @@ class SecretRefused(InvalidEvent):
 
 
 class StoreNotFound(HansardError, FileNotFoundError):
-    """There is no store at this path, and the call was not allowed to create one."""
+    """No store exists at this path, and the call was not allowed to create one."""
 
 
 class UnknownFormat(HansardError):
@@ -91,7 +91,7 @@ class Closed(HansardError, ValueError):
 
 
 class SessionNotFound(HansardError, LookupError):
-    """There is no session with this id."""
+    """No session has this id."""
 
 
 class SessionExists(HansardError):
@@ -201,7 +201,7 @@ class Damaged(HansardError):
 
     Attributes:
         path: the file.
-        offset: the first byte of the damaged record; 0 if the whole file is missing or invalid.
+        offset: the first byte of the damaged record; 0 if the file is missing or its header is invalid.
         reason: what is wrong there.
     """
 

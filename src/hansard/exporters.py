@@ -59,7 +59,7 @@ def export(
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
     if view not in get_args(View):
         raise ValueError(f"view must be one of {', '.join(get_args(View))}, not {view!r}")
-    # Read before the first piece is requested: a missing session is reported at once.
+    # Read before the first piece is requested: a missing session raises at the call.
     return _RENDERERS[kind](shared(session, redacted=redacted, view=view, kind=kind))
 
 

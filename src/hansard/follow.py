@@ -197,7 +197,7 @@ class Cursor:
     def _resume(self) -> _State:
         """Read the log after an error; raise if it is another consumer's, or was dropped (F-161)."""
         state = self._read()
-        # Also if there is no log: a consumer does not recreate a cursor that was dropped.
+        # Also without a log: a consumer does not recreate a cursor that was dropped.
         if state.holder != self._holder:
             raise self._taken()
         self._state = state

@@ -263,7 +263,7 @@ class PinnedSeqs:
         self._population: object = None
         self._forks: dict[str, _Fork] = {}
         self._children: dict[str, list[str]] = {}
-        #: By session, the seqs of its own events to which forks point.
+        #: By session, the seqs of events that it has itself, to which forks point.
         self._pins: dict[str, set[int]] = {}
         #: The stamps of the sessions that were read, forks or not.
         self._stamps: dict[str, str] = {}

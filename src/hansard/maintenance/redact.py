@@ -1,6 +1,6 @@
 """Hide stored content permanently: redact events, scrub secrets, drop the beginning of a history.
 
-Each appends control events. Views, events and exports show the result at once, compaction erases the bytes,
+Each appends control events. Views, events and exports show the result, compaction erases the bytes,
 and nothing undoes it. Messages are stored unchanged, so secrets are never removed automatically.
 
 Dropping a history removes the content of all events before a seq. Seqs, idempotency keys, snapshot names,

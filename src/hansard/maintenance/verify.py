@@ -54,7 +54,7 @@ class SessionReport(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """True if there is no damage."""
+        """True if nothing is damaged."""
         return not self.damage
 
 
@@ -69,7 +69,7 @@ class StoreReport(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """True if there is no damage in any session."""
+        """True if no session is damaged."""
         return all(session.ok for session in self.sessions)
 
     @property

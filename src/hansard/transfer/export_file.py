@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: What can be imported: an open file, its content, or pieces of it, cut anywhere.
 Source = IO[bytes] | IO[str] | Iterable[bytes] | Iterable[str] | bytes | str
 
-#: Bytes read at once.
+#: Bytes per read.
 _PIECE: Final = 1024 * 1024
 #: Longest line, in bytes: the longest record, and what a key may take when it is escaped.
 LONGEST: Final = format.MAX_LINE + 16 * 1024
