@@ -4,7 +4,6 @@ Each part is an event that is written and not synced: it survives a killed proce
 The finished message is one more event, as durable as any other, and replaces the parts in all views.
 """
 
-from types import TracebackType
 from typing import Any, Self
 
 from hansard.backend.contract import AppendRequest, Log
@@ -40,13 +39,7 @@ class Stream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        del error, trace
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and not self._over and self._texts:
             self.finish()
 
