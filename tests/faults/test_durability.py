@@ -7,18 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import pytest
 
 import hansard
 from hansard.backend.local.log import LocalLog
-from hansard.log import disk, segment, writer
-from hansard.log.store_directory import StoreDirectory
 from hansard.log.write_batch import SyncTarget
 from hansard.log.writer import LogWriter
 from tests.crashlab import faults
-from tests.faults.crash_runs import ID, MESSAGES, PLANS, Plan, Run, broken_promises, life_cycle
+from tests.faults.crash_runs import ID, MESSAGES, PLANS, Plan, Run, broken_promises
 from tests.faults.fault_scenarios import do_not_wait_for_the_disk
 
 
@@ -281,49 +279,3 @@ def test_what_is_appended_while_a_segment_is_sealed_is_synced_before_the_next_re
     found = list(broken_promises(tmp_path, plan, "os"))
     assert [wrong for wrong in found if wrong] == []
     assert len(found) >= 100
-
-
-def _no_directory_sync(patch: pytest.MonkeyPatch) -> None:
-    class Careless:
-        """The disk as the writer sees it, but for the sync of directories."""
-
-        def __getattr__(self, name: str) -> Any:
-            return (lambda _: None) if name == "sync_directory" else getattr(disk, name)
-
-    patch.setattr(writer, "disk", Careless())
-
-
-def _no_sync_of_the_roots_names(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StoreDirectory, "sync_names", lambda *_: None)
-
-
-def _no_sync_of_records(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogWriter, "_sync", lambda *_: None)
-
-
-def _no_sync_before_the_name(patch: pytest.MonkeyPatch) -> None:
-    class Careless:
-        """The disk as the segment sees it, but for one sync."""
-
-        def __getattr__(self, name: str) -> Any:
-            return (lambda _: None) if name == "sync" else getattr(disk, name)
-
-    patch.setattr(segment, "disk", Careless())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "mutate",
-    [
-        _no_directory_sync,
-        _no_sync_of_the_roots_names,
-        _no_sync_of_records,
-        _no_sync_before_the_name,
-    ],
-)
-def test_a_store_that_forgets_a_sync_is_found_out(
-    tmp_path: Path, quick: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]
-) -> None:
-    """N-17, N-37: with any one of its syncs taken out, the store is caught losing what it acknowledged."""
-    mutate(quick)
-    assert any(broken_promises(tmp_path, life_cycle))

@@ -6,19 +6,14 @@ faults here lose the bytes too, which a plain error number does not, and the las
 find such a store out.
 """
 
-import contextlib
 import errno
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import hansard
-from hansard.log import disk
-from hansard.log.write_batch import SyncTarget
-from hansard.log.writer import LogWriter
 from tests.crashlab import faults
 
 ID = "s"
@@ -228,33 +223,6 @@ def loses_what_it_acknowledged(path: Path) -> bool:
         return not all(b'"n":%d}' % number in log[: error.offset] for number in acknowledged)
 
 
-def _ignore_errors(writer: LogWriter, touched: SyncTarget) -> None:
-    assert touched.segment is not None
-    with contextlib.suppress(OSError):
-        disk.sync(touched.segment.descriptor)
-
-
-def _try_again(writer: LogWriter, touched: SyncTarget) -> None:
-    assert touched.segment is not None
-    try:
-        disk.sync(touched.segment.descriptor)
-    except OSError:
-        disk.sync(touched.segment.descriptor)
-
-
-def _do_not_sync(writer: LogWriter, touched: SyncTarget) -> None:
-    pass
-
-
 def test_this_store_loses_nothing_that_it_acknowledged(path: Path) -> None:
     """N-29, F-35: the same fault that finds the mutants out finds nothing here."""
     assert not loses_what_it_acknowledged(path)
-
-
-@pytest.mark.parametrize("mutant", [_ignore_errors, _try_again, _do_not_sync])
-def test_a_store_that_does_not_mind_a_failed_sync_is_found_out(
-    path: Path, monkeypatch: pytest.MonkeyPatch, mutant: Callable[[LogWriter, SyncTarget], None]
-) -> None:
-    """N-17, N-29: a store that ignores the error, tries again, or does not sync is caught losing data."""
-    monkeypatch.setattr(LogWriter, "_sync", mutant)
-    assert loses_what_it_acknowledged(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.errors import Damaged, HansardError, SeqConflict, SessionExists
+from hansard.errors import Damaged, SeqConflict, SessionExists
 from hansard.log import format, names
 from tests.faults.workers import (
     PATIENCE,
@@ -32,7 +32,6 @@ def run_writers(
     writers: int,
     count: int,
     durability: str,
-    locked: bool = True,
 ) -> None:
     """Let processes append to the same sessions, starting at one moment, and check what is there."""
     barrier = context.Barrier(writers)
@@ -46,7 +45,6 @@ def run_writers(
                 count,
                 durability=durability,
                 barrier=barrier,
-                locked=locked,
             )
             for writer in range(writers)
         ]
@@ -92,21 +90,6 @@ def test_four_processes_append_to_sixty_four_sessions_and_every_event_is_there_o
     """N-16, N-27: what holds for one session holds for 64 that four processes begin and fill together."""
     sessions = [f"team/{number}" for number in range(64)]
     run_writers(tmp_path / "store", sessions, writers=4, count=count, durability=durability)
-
-
-@pytest.mark.slow
-def test_without_the_lock_the_same_check_fails(tmp_path: Path) -> None:
-    """N-17: the check above notices when the lock is taken out, so it is the lock that it shows."""
-    for attempt in range(40):
-        path = tmp_path / f"store-{attempt}"
-        with open_store(str(path), "os") as store:
-            # Begun by one: what is to go wrong is appending, not beginning.
-            store.session("s").append("x.begun", {})
-        try:
-            run_writers(path, ["s"], writers=8, count=200, durability="os", locked=False)
-        except (AssertionError, HansardError):
-            return
-    pytest.fail("8 writers without a lock did no harm that the check noticed, 40 times over")
 
 
 # ------------------------------------------------------------------ what one does, others see
