@@ -440,45 +440,6 @@ def test_no_thread_is_in_a_call_of_sqlite_when_the_process_is_forked(tmp_path: P
         crew.start(fork_in_a_call_of_sqlite, str(tmp_path / "store")).result()
 
 
-def fork_while_listing(wire: Wire, path: str) -> None:
-    """Fork while one thread lists and another searches."""
-    with open_store(path, "os") as store:
-        for number in range(20):
-            append(store, "parent", session=f"s{number}")
-        ended = threading.Event()
-
-        def list_on() -> None:
-            while not ended.is_set():
-                store.sessions()
-
-        def search_on() -> None:
-            while not ended.is_set():
-                store.search("parent")
-
-        threads = [threading.Thread(target=on) for on in (list_on, search_on)]
-        for thread in threads:
-            thread.start()
-
-        def do() -> None:
-            append(store, "child")
-            assert len(store.sessions(limit=None).items) == 21
-            store.search("parent")
-
-        try:
-            for _ in range(3):
-                assert ended_well(in_child(do))
-        finally:
-            ended.set()
-            for thread in threads:
-                thread.join(PATIENCE)
-
-
-def test_a_child_forked_while_threads_list_and_search_lists_and_searches(tmp_path: Path) -> None:
-    """N-16: whatever other threads ask the index at that moment, the child gets its answers."""
-    with Crew() as crew:
-        crew.start(fork_while_listing, str(tmp_path / "store")).result()
-
-
 def fork_in_memory(wire: Wire) -> None:
     """Fork while a thread holds the locks of a store in memory."""
     backend = MemoryBackend()

@@ -3,7 +3,6 @@
 import errno
 import itertools
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from hansard.backend.local.log import LocalLog
 from hansard.errors import DiskFailed, SyncFailed
 from hansard.log import disk
 from hansard.log.group_commit import GroupCommit
-from tests.faults.workers import PATIENCE, Crew, Wire, open_store, until
+from tests.faults.workers import PATIENCE, open_store, until
 
 
 class Appending(threading.Thread):
@@ -257,68 +256,7 @@ def test_an_interrupted_lone_append_leaves_the_session_usable(
         ]
 
 
-def be_interrupted(wire: Wire, path: str, place: int, *, taken: bool) -> list[str]:
-    """Interrupt a thread that waits behind a leader; return what was said in the end.
-
-    Five threads wait, the interrupted one at a given place. `taken`: its order has been taken by
-    the next leader, who is in the middle of its sync; otherwise it still stands in the queue.
-    """
-    # Only a program's main thread gets the interrupt of the keyboard, so it is the one that waits.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with open_store(path, "sync") as store:
-        session = store.session("s")
-        session.add_message({"by": "the first"})
-        first, second = Stay(disk.sync), Stay(disk.sync)
-        setattr(disk, "sync", first)  # noqa: B010 - what a type checker would refuse
-        threads = [Appending(session, "the leader")]
-        first.wait()
-        for number in range(place):
-            threads.append(Appending(session, f"thread {number}"))
-            until(lambda number=number: queued(session) == number + 1)  # type: ignore[misc]
-
-        def complete_and_interrupt() -> None:
-            until(lambda: queued(session) == place + 1)
-            for number in range(place, 4):
-                threads.append(Appending(session, f"thread {number}"))
-                until(lambda number=number: queued(session) == number + 2)  # type: ignore[misc]
-            if taken:
-                setattr(disk, "sync", second)  # noqa: B010 - what a type checker would refuse
-                first.go()
-                second.wait()
-            os.kill(os.getpid(), signal.SIGINT)
-
-        interrupter = threading.Thread(target=complete_and_interrupt, daemon=True)
-        interrupter.start()
-        try:
-            session.add_message({"by": "the interrupted"})
-        except KeyboardInterrupt:
-            threads[0].name += " (and an interrupt)"
-        first.go()
-        second.go()
-        interrupter.join(PATIENCE)
-        for thread in threads:
-            thread.end()
-            assert thread.error is None, thread.error
-        session.add_message({"by": "after"})
-        assert "interrupt" in threads[0].name
-        return said(store)
-
-
 # The first of the queue is never taken by another: it leads, and is interrupted as a leader.
-@pytest.mark.parametrize(
-    ("place", "taken"), [(0, False), (2, False), (4, False), (1, True), (2, True), (4, True)]
-)
-def test_an_interrupted_follower_leaves_nobody_waiting(
-    tmp_path: Path, place: int, taken: bool
-) -> None:
-    """N-23: an interrupt in a thread that waits keeps no other from being appended and acknowledged."""
-    with Crew() as crew:
-        path = str(tmp_path / "store")
-        found = crew.start(be_interrupted, path, place, taken=taken).result()
-    others = ["the first", "the leader", *(f"thread {n}" for n in range(4)), "after"]
-    assert [by for by in found if by != "the interrupted"] == others
-    # Not acknowledged: there if it had been taken by then, and only once.
-    assert found.count("the interrupted") == (1 if taken else 0)
 
 
 # ------------------------------------------------------------------ an interrupt anywhere

