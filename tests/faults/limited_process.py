@@ -1,4 +1,4 @@
-"""Run a store where the operating system itself refuses things: no mocks, in a process of its own.
+"""Run a store where the operating system itself refuses things: no mocks, in a separate process.
 
     python -m tests.faults.limited_process permissions|file-size|descriptors DIRECTORY
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import hansard
 
 #: Who root becomes: permissions do not bind root.
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 ID = "s"
 MESSAGE = {"role": "user", "content": "hello"}
@@ -34,10 +34,10 @@ def permissions(place: Path) -> dict[str, object]:
     importlib.import_module("hansard.index.index")
     if os.geteuid() == 0:
         for made in [place, path, *path.rglob("*")]:
-            os.chown(made, NOBODY, NOBODY)
+            os.chown(made, UNPRIVILEGED, UNPRIVILEGED)
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        os.setgid(UNPRIVILEGED)
+        os.setuid(UNPRIVILEGED)
     for part in ("", "hansard.json", "sessions", f"sessions/{ID}", f"sessions/{ID}/log.jsonl"):
         before = contents(path)
         mode = (path / part).stat().st_mode
@@ -47,7 +47,7 @@ def permissions(place: Path) -> dict[str, object]:
             found[part] = refusals(path)
         finally:
             os.chmod(path / part, mode)
-        assert (path / part).stat().st_ino == inode, "it was made anew"
+        assert (path / part).stat().st_ino == inode, "it was created again"
         assert contents(path) == before
     return found
 
@@ -140,7 +140,7 @@ def descriptors(place: Path) -> dict[str, object]:
 
 @contextlib.contextmanager
 def all_but(spare: int) -> Iterator[None]:
-    """Use up the descriptors of this process but for so many."""
+    """Use up the descriptors of this process except for a number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     held = []

@@ -1,6 +1,6 @@
 """Logs to cut and to damage, and what is true of them at each of their bytes.
 
-`rich_log` is a small log in which every kind of line stands: header, records with key, batch and control
+`rich_log` is a small log that contains every kind of line: header, records with key, batch and control
 mark, an abandoned line, and each note that does not end the session. `Truth` says what a reader must
 return for a log that ends at a given byte.
 """
@@ -25,13 +25,13 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Truth:
-    """What a reader must return for a log that ends at `offset` or in a torn tail behind it."""
+    """What a reader must return for a log that ends at `offset` or in a torn tail after it."""
 
     offset: int
     messages: list[Message]
     metadata: dict[str, Any]
     seq: int
-    #: A sync has failed here, and nobody has looked yet.
+    #: A sync has failed here, and no process has verified it yet.
     shut: bool = False
 
 
@@ -70,17 +70,17 @@ class Bench:
 
     def put(self, data: bytes) -> None:
         """Replace the log."""
-        # Written over, and cut at the end: ext4 puts on the disk at once what is emptied and written anew.
+        # Written over, and cut at the end: ext4 syncs a file that is emptied and rewritten.
         with self.file.open("r+b", buffering=0) as file:
             file.write(data)
             file.truncate(len(data))
 
     def reader(self) -> hansard.Store:
-        """Open the store anew, to read."""
+        """Open the store again, to read."""
         return hansard.open(self.path, read_only=True)
 
     def writer(self) -> hansard.Store:
-        """Open the store anew, to write."""
+        """Open the store again, to write."""
         return hansard.open(self.path, durability="os")
 
 
@@ -129,7 +129,7 @@ class _Maker:
             opened.write(whole[size : size + keep] + more)
 
     def fail_sync(self, message: Message) -> None:
-        """Append a message of which nobody knows whether it is on the disk."""
+        """Append a message whose sync fails."""
         with (
             hansard.open(self.bench.path) as store,
             faults.fail_sync(lost=None),
@@ -137,7 +137,7 @@ class _Maker:
         ):
             store.session(ID).add_message(message)
         self.messages.append(message)
-        # Behind the message and before the note the log is open: nobody was told of it yet.
+        # Between the message and the note the log is open: it was not acknowledged yet.
         self.note_down(self.bench.file.read_bytes().rindex(b'{"log":"failed"'))
         self.note_down(shut=True)
 
@@ -149,7 +149,7 @@ class _Maker:
     def log(self) -> Log:
         data = self.bench.file.read_bytes()
         log = Log(data, [Truth(data.index(b"\n") + 1, [], {}, 0), *self.truths])
-        # A recovery is written together with the append that needed it, and is whole before it.
+        # A recovery is written together with the append that needed it, and is complete before it.
         begin = 0
         for line in data.splitlines(keepends=True):
             begin += len(line)

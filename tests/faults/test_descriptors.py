@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-#: A process of its own that may open so many files, as macOS allows by default.
+#: A separate process with the default limit of open files of macOS.
 LIMIT = 256
 
 SETTING = f"""

@@ -1,6 +1,6 @@
 """A disk that refuses a call: every call, every reason, once and for good.
 
-Each case strikes one call of one scene (fault_scenarios.py), and the loop goes on to the next call until the
+Each case strikes one call of one scene (fault_scenarios.py), and the loop continues until the
 fault does not fire any more: then every call has had its turn.
 """
 
@@ -134,14 +134,14 @@ class Struck:
         store.close()
 
     def close(self) -> None:
-        """Let go of everything, the error's traceback with its frames included."""
+        """Release everything, including the error's traceback with its frames."""
         if self.store is not None:
             self.store.close()
         self.store = self.error = None
 
 
 def refused(fault: faults.Faults, number: int) -> bool:
-    """Say whether a call was refused that matters."""
+    """Return whether a call that matters was refused."""
     # To list a directory it is opened once more. Here only the sweep of old temporaries lists, and
     # does not insist. And a checkpoint may be missing at any time, and so may marks (F-128).
     harmless = ("/.", "/checkpoint", "/marks")
@@ -247,7 +247,7 @@ def test_a_short_write_is_completed_or_an_error(
 def test_a_process_killed_at_any_call_leaves_the_old_state_or_the_new(
     templates: Path, scene: Scene, when: faults.When, lost: faults.Lost | None, tmp_path: Path
 ) -> None:
-    """N-39, F-28: killed at any call, with or without a power cut, a store opens whole and goes on."""
+    """N-39, F-28: killed at any call, with or without a power cut, a store opens undamaged and continues."""
     for at, stage in stages(templates, scene, tmp_path):
         struck = Struck(scene, stage, faults.kill(at=at, when=when), lost)
         assert isinstance(struck.error, faults.Killed) == struck.fault.fired
@@ -266,7 +266,7 @@ def test_a_process_killed_at_any_call_leaves_the_old_state_or_the_new(
 def test_what_was_refused_leaves_no_temporary_file(
     templates: Path, scene: Scene, tmp_path: Path
 ) -> None:
-    """N-38: a call that was refused once leaves no unfinished file behind, listed or not."""
+    """N-38: a call that was refused once leaves no unfinished file, listed or not."""
     for at, stage in stages(templates, scene, tmp_path):
         struck = Struck(scene, stage, faults.fail(errno.ENOSPC, at=at))
         # Only the refused removal itself may leave one.
@@ -290,7 +290,7 @@ def public_place() -> Iterator[Path]:
 
 
 def confined(kind: str, place: Path) -> dict[str, Any]:
-    """Run a program of limited_process.py in a process of its own and return what it found."""
+    """Run a program of limited_process.py in a separate process and return what it found."""
     command = [sys.executable, "-m", "tests.faults.limited_process", kind, str(place)]
     done = subprocess.run(
         command, cwd=CHECKOUT, capture_output=True, text=True, timeout=60, check=False
@@ -301,7 +301,7 @@ def confined(kind: str, place: Path) -> dict[str, Any]:
 
 
 def test_what_may_not_be_read_is_an_error_and_no_absence(public_place: Path) -> None:
-    """N-32: without permission every call raises, nothing reads as empty, and nothing is made anew."""
+    """N-32: without permission every call raises, nothing reads as empty, and nothing is created again."""
     found = confined("permissions", public_place)
     assert len(found) == 5
     for part, said in found.items():
@@ -315,7 +315,7 @@ def test_what_may_not_be_read_is_an_error_and_no_absence(public_place: Path) -> 
 
 
 def test_a_real_limit_of_the_file_size_is_an_error_until_it_is_lifted(tmp_path: Path) -> None:
-    """N-29, F-40: at the system's own limit an append raises, and works again once there is room."""
+    """N-29, F-40: at the system's own limit an append raises, and works again once there is space."""
     found = confined("file-size", tmp_path)
     assert found["acknowledged"] > 10
     assert "log.jsonl: write: File too large" in found["said"]
@@ -330,7 +330,7 @@ def test_a_process_out_of_descriptors_gets_errors_and_loses_nothing(tmp_path: Pa
 
 
 def test_a_real_full_disk_is_an_error_until_there_is_room(tmp_path: Path) -> None:
-    """N-29, F-40: on a full file system an append raises; with more room all goes on, and nothing is lost."""
+    """N-29, F-40: on a full file system an append raises; with more space nothing is lost."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)]
     try:
         mounted = (

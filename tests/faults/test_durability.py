@@ -135,7 +135,7 @@ def test_deleting_and_restoring_are_durable(tmp_path: Path) -> None:
 
 @needs_proc
 def test_os_appends_are_not_synced(tmp_path: Path) -> None:
-    """N-37: with "os", an append is one write, and no sync; a new session is whole all the same."""
+    """N-37: with "os", an append is one write, and no sync; a new session is complete nevertheless."""
     with (
         Trace(tmp_path / "store") as trace,
         hansard.open(tmp_path / "store", durability="os") as store,
@@ -217,12 +217,12 @@ def test_the_system_calls_of_an_os_append(tmp_path: Path) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Let syncs return at once: that they are asked for is what counts."""
+    """Let syncs return immediately: only the calls count."""
     do_not_wait_for_the_disk(monkeypatch)
     return monkeypatch
 
 
-#: So many states of each run: with all runs, 2,000 each time. `tools/crash/campaign --rows 5` takes 10,000.
+#: States of each run; 2,000 for all runs. `tools/crash/campaign --rows 5` takes 10,000.
 #: HANSARD_TEST_STATES=100000 takes all of them: a missing sync may show in a few only.
 SOME = int(os.environ.get("HANSARD_TEST_STATES", "106"))
 
@@ -257,7 +257,7 @@ def test_after_any_power_cut_an_os_store_is_a_prefix(
 def test_what_is_appended_while_a_segment_is_sealed_is_synced_before_the_next_refers_to_it(
     tmp_path: Path, quick: pytest.MonkeyPatch
 ) -> None:
-    """N-37, N-39, F-31: another's record, written behind the first sync of a seal, leaves no hole."""
+    """N-37, N-39, F-31: another process's record, written after the first sync of a seal, leaves no hole."""
     sync = LogWriter._sync
 
     def plan(run: Run) -> None:

@@ -1,6 +1,6 @@
-"""Claims about a store that a forked child inherits: the child starts anew, and the parent notices nothing.
+"""Claims about a store that a forked child inherits: the child opens its own files.
 
-Each job below forks in a process of its own: the tests' process has threads that are no part of the claim.
+Each job below forks in a separate process: the tests' process has threads that are not part of the claim.
 """
 
 import ast
@@ -33,7 +33,7 @@ def in_child(do: Callable[[], object]) -> int:
     pid = os.fork()
     if pid:
         return pid
-    # Whatever hangs must end by itself, since the test waits for it.
+    # A child that hangs must end, since the test waits for it.
     signal.alarm(int(PATIENCE))
     status = 1
     try:
@@ -47,7 +47,7 @@ def in_child(do: Callable[[], object]) -> int:
 
 
 def ended_well(pid: int) -> bool:
-    """Wait for a child; say whether it did what it was to do."""
+    """Wait for a child; return whether it succeeded."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
@@ -190,14 +190,14 @@ def wait_then_append(store: hansard.Store, refused: Callable[[], None]) -> None:
 
 
 def read_then_append(store: hansard.Store, refused: Callable[[], None]) -> None:
-    """Read first: what a reader opens anew must not hide from the writer that it must, too."""
+    """Read first: files that a reader reopens must not keep the writer from reopening its own."""
     assert store.session("s").messages() == [{"by": "parent"}]
     assert store.exists("s")
     wait_then_append(store, refused)
 
 
 def append_in_many_threads(store: hansard.Store, refused: Callable[[], None]) -> None:
-    """Use the store for the first time from many threads of the child at once."""
+    """Use the store for the first time from many threads of the child concurrently."""
     barrier = threading.Barrier(8)
     failures: list[BaseException] = []
 
@@ -225,7 +225,7 @@ def append_in_many_threads(store: hansard.Store, refused: Callable[[], None]) ->
 def test_a_child_forked_in_the_middle_of_an_append_does_not_free_its_parents_lock(
     tmp_path: Path, do: Do
 ) -> None:
-    """N-16, N-23: a child forked beside a thread in mid-append is kept out until that append is done."""
+    """N-16, N-23: a child forked during a thread's append is locked out until that append is done."""
     path = tmp_path / "store"
     with Crew() as crew:
         worker = crew.start(fork_in_mid_append, str(path), do)
@@ -297,7 +297,7 @@ def fork_while_reading(wire: Wire, path: str) -> None:
 
 
 def test_a_child_forked_in_the_middle_of_a_read_does_not_hang(tmp_path: Path) -> None:
-    """N-23: a child forked beside a thread that reads can append, read and close the store."""
+    """N-23: a child forked while a thread reads can append, read and close the store."""
     path = tmp_path / "store"
     with Crew() as crew:
         crew.start(fork_while_reading, str(path)).result()
@@ -321,7 +321,7 @@ def test_a_child_that_lives_on_does_not_keep_its_killed_parents_lock(tmp_path: P
         child = worker.hear()
         try:
             worker.kill()
-            # Free as soon as the child has come to let go of it, which on a busy machine is not at once.
+            # Free as soon as the child has closed its copy, which takes a while on a busy machine.
             with open_store(str(path), "os", lock_timeout=PATIENCE / 2) as store:
                 append(store, "the next")
         finally:
@@ -358,7 +358,7 @@ class Held:
         return frame is not None
 
     def forked(self, do: Callable[[], object]) -> bool:
-        """Fork while a thread is there; say whether the child did what it was to do."""
+        """Fork while a thread is there; return whether the child succeeded."""
         assert self._there.wait(PATIENCE)
         pid = in_child(do)
         self._forked.set()
@@ -404,7 +404,7 @@ def fork_while_importing(wire: Wire, path: str, module: str) -> None:
 def test_a_child_forked_in_the_middle_of_an_import_does_not_hang(
     tmp_path: Path, module: str
 ) -> None:
-    """N-16: a fork waits for imports of what a call needs; the child's import would wait for ever."""
+    """N-16: a fork waits for imports of what a call needs; the child's import would never end."""
     with Crew() as crew:
         crew.start(fork_while_importing, str(tmp_path / "store"), module).result()
 
@@ -435,7 +435,7 @@ def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
 
 
 def test_no_thread_is_in_a_call_of_sqlite_when_the_process_is_forked(tmp_path: Path) -> None:
-    """N-16: SQLite has locks for the whole process, which a thread that is gone would keep."""
+    """N-16: SQLite has locks for all of the process, which a missing thread would keep."""
     with Crew() as crew:
         crew.start(fork_in_a_call_of_sqlite, str(tmp_path / "store")).result()
 

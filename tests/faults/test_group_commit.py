@@ -85,7 +85,7 @@ def queued(session: hansard.Session) -> int:
 def fifteen_behind_one(
     store: hansard.Store, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Stay, list[Appending]]]:
-    """Let one thread stay in its sync until 15 others queue behind it; let it go on at the end."""
+    """Keep one thread in its sync until 15 others queue; let it continue at the end."""
     session = store.session("s")
     session.add_message({"by": "the first"})
     sync = Stay(disk.sync)
@@ -181,7 +181,7 @@ def fail_once(call: Callable[..., object], error: BaseException) -> Callable[...
 def test_a_failed_write_of_a_group_is_each_ones_own_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """N-29: when the write of a group fails, each thread gets an error object of its own, and none hangs."""
+    """N-29: when the write of a group fails, each thread gets a separate error object, and none hangs."""
     with open_store(str(tmp_path / "store"), "sync") as store:
         with fifteen_behind_one(store, monkeypatch) as (_, threads):
             monkeypatch.setattr(disk, "write", fail_once(disk.write, error))
@@ -197,7 +197,7 @@ def test_a_failed_write_of_a_group_is_each_ones_own_error(
 def test_a_failed_sync_of_a_group_is_each_ones_own_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-29, F-35: when the sync of a group fails, each thread is told so, and so is whoever comes next."""
+    """N-29, F-35: when the sync of a group fails, each thread gets the error, and so does the next append."""
     with open_store(str(tmp_path / "store"), "sync") as store:
         with fifteen_behind_one(store, monkeypatch) as (sync, threads):
             failing = fail_once(sync, OSError(errno.EIO, "gone"))
@@ -315,12 +315,12 @@ def three_with_a_key(session: hansard.Session) -> None:
 @pytest.mark.parametrize("durability", ["os", "sync"])
 @pytest.mark.parametrize("append", [one_message, three_with_a_key])
 @pytest.mark.parametrize("begun", [True, False])
-# An interrupt in a finalizer, which nobody calls, is reported by the interpreter and stops nothing.
+# The interpreter reports an interrupt in a finalizer, and nothing stops.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_point_of_an_append_leaves_the_session_usable(
     tmp_path: Path, durability: str, append: Callable[[hansard.Session], None], begun: bool
 ) -> None:
-    """N-23, N-39: wherever an append is interrupted, it is there whole or not at all, and no lock is held."""
+    """N-23, N-39: wherever an append is interrupted, all of it is there or nothing, and no lock is held."""
     path = str(tmp_path / "store")
     count = 1 if append is one_message else 3
     with (

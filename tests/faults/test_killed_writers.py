@@ -18,7 +18,7 @@ KILLS = 150
 def test_300_writers_killed_beside_compaction_lose_and_double_nothing(
     tmp_path: Path, seed: int, half: str
 ) -> None:
-    """N-39, F-27 to F-31, F-99: whatever is killed, what was acknowledged is there once, whole, in order.
+    """N-39, F-27 to F-31, F-99: whatever is killed, what was acknowledged is there once, complete, in order.
 
     Four processes with two threads each append, compact, fork, delete and read the same sessions.
     """
@@ -41,7 +41,7 @@ def test_300_writers_killed_beside_compaction_lose_and_double_nothing(
 
 @pytest.mark.slow
 def test_40_writers_killed_while_they_begin_sessions_damage_none(tmp_path: Path, seed: int) -> None:
-    """N-27, N-38, N-39, F-25: a session whose beginning was killed is there whole, or not; then it begins."""
+    """N-27, N-38, N-39, F-25: a session killed at its beginning is complete, or missing."""
     history = histories.run(
         tmp_path / "store",
         operations=60,

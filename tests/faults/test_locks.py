@@ -102,7 +102,7 @@ def test_a_warm_writer_waits_for_the_lock_as_well(tmp_path: Path) -> None:
 def test_threads_of_one_process_give_up_too_when_another_process_holds_the_lock(
     tmp_path: Path,
 ) -> None:
-    """N-24: threads that queue behind one that waits for the lock each get the error, and none hangs."""
+    """N-24: threads that queue while one waits for the lock each get the error, and none hangs."""
     path = tmp_path / "store"
     begin(path, "s")
     errors: list[BaseException | None] = []
@@ -139,7 +139,7 @@ def test_the_lock_is_not_held_during_a_sync(tmp_path: Path) -> None:
     with Crew() as crew:
         slow = crew.start(stay_in_mid_sync, str(path), "s")
         slow.hear()
-        # Written, not synced: it is there for everyone, and acknowledged to nobody.
+        # Written, not synced: all processes see it, and it is not acknowledged.
         with open_store(str(path), "os", lock_timeout=1) as store:
             assert store.session("s").add_message({"by": "another"}).seq == 3
         assert crew.start(append_one, str(path), "s", "sync").result() == 4
@@ -298,7 +298,7 @@ def test_a_warm_writer_notices_a_deleted_lock_file_before_it_writes(
             )
             opened.clear()
             waiting.start()
-            # One that does not notice is done at once, and the holder then writes on from an old end.
+            # One that does not notice is done immediately, and the holder then continues from an old end.
             until(lambda waiting=waiting: opened.is_set() or not waiting.is_alive())  # type: ignore[misc]
             holder.go()
             assert holder.result() == 3 * number + 2
@@ -333,7 +333,7 @@ def test_the_store_may_be_renamed_while_it_is_open(tmp_path: Path, durability: s
 
 
 def delete_and_stay(wire: Wire, path: str) -> None:
-    """Delete a session, but stay behind the note that says so, the lock held, until told to go on."""
+    """Delete a session, but pause after its note, with the lock held, until told to continue."""
     write = disk.write
 
     def write_then_stay(descriptor: int, data: bytes) -> int:
@@ -382,7 +382,7 @@ def test_a_writer_that_waits_while_its_session_is_deleted_is_told_so(
 
 
 def is_led(session: hansard.Session) -> bool:
-    """Say whether a thread is at work on an append to a session."""
+    """Return whether a thread leads an append to a session."""
     log = session._log
     assert isinstance(log, LocalLog)
     return log._writer._group._leader != 0

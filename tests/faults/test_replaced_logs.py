@@ -219,7 +219,7 @@ def test_a_log_that_is_removed_before_its_sync_is_not_acknowledged(path: Path) -
 
 
 def test_what_was_sealed_and_compacted_before_its_sync_is_acknowledged(path: Path) -> None:
-    """F-39: a segment that compaction removes after the write has kept its events, and is no loss."""
+    """F-39: a segment that compaction removes after the write has kept its events."""
     store = open_store(str(path), "sync")
     session = store.session("s")
     session.add_message({"text": "before"})

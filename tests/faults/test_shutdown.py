@@ -106,7 +106,7 @@ def test_whoever_is_at_it_when_a_store_is_closed_gets_an_answer_or_closed(
 
 
 def test_a_closed_store_has_no_file_open(tmp_path: Path) -> None:
-    """I-5: `close` closes every descriptor at once, also while handles on sessions are kept."""
+    """I-5: `close` closes every descriptor immediately, even while handles on sessions are kept."""
     before = set(os.listdir("/dev/fd"))
     store = hansard.open(tmp_path / "store")
     session = store.session("s")
@@ -313,7 +313,7 @@ def test_a_signal_handler_of_a_thread_that_queues_is_told_so(
 def test_a_signal_handler_of_a_thread_that_reads_does_not_wait_for_a_writer_who_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-23: whoever holds what the leader needs is told `Reentered` and does not queue behind it."""
+    """N-23: a thread that holds what the leader needs gets `Reentered` and does not queue."""
     with hansard.open(tmp_path / "store") as store:
         session = store.session("s")
         session.add_message({"by": "begin"})

@@ -56,7 +56,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("verifier", ["same store", "another store", "another process"])
 def test_a_failed_sync_shuts_the_session_for_every_process(path: Path, verifier: str) -> None:
-    """F-35, F-34: after a failed sync nobody appends, everybody reads, and one `verify` opens it for all."""
+    """F-35, F-34: after a failed sync no process appends, all can read, and one `verify` opens it for all."""
     with hansard.open(path) as store, hansard.open(path) as other:
         session = store.session(ID)
         with faults.fail_sync(lost=None), pytest.raises(hansard.SyncFailed) as caught:
@@ -92,7 +92,7 @@ def test_a_failed_sync_shuts_the_session_for_every_process(path: Path, verifier:
 
 
 def test_other_sessions_are_not_shut(path: Path) -> None:
-    """F-35, N-25: a failed sync of one session is no matter of any other."""
+    """F-35, N-25: a failed sync of one session does not affect others."""
     with hansard.open(path) as store:
         store.session("t").add_message({"n": 0})
         with faults.fail_sync(), pytest.raises(hansard.SyncFailed):
@@ -133,7 +133,7 @@ def test_what_only_the_cache_still_shows_is_found_missing_by_verify(path: Path) 
         with faults.fail_sync(lost="nul", seen="later") as fault:
             with pytest.raises(hansard.SyncFailed):
                 session.add_message({"n": 2})
-            # The kernel calls the lost pages clean, so they can still be read, by everybody.
+            # The kernel calls the lost pages clean, so all processes can still read them.
             assert read(path) == [0, 1, 2]
             assert append_elsewhere(path) == (3, "SyncFailed")
             assert fault.fired
@@ -205,7 +205,7 @@ def test_a_failed_sync_of_a_directory_is_a_failed_sync(tmp_path: Path) -> None:
 
 
 def loses_what_it_acknowledged(path: Path) -> bool:
-    """Append through a failing sync and a power cut; say whether something acknowledged is gone."""
+    """Append through a failing sync and a power cut; return whether something acknowledged is lost."""
     acknowledged = [0, 1]
     with hansard.open(path) as store, faults.fail_sync(at=2, lost="nul", seen="later") as fault:
         for number in range(2, 8):
@@ -218,7 +218,7 @@ def loses_what_it_acknowledged(path: Path) -> bool:
     try:
         return read(path)[: len(acknowledged)] != acknowledged
     except hansard.Damaged as error:
-        # Behind the hole there is nothing to read. Before it, everything is as it was acknowledged.
+        # After the hole there is nothing to read. Before it, everything is as it was acknowledged.
         log = (path / "sessions" / ID / "log.jsonl").read_bytes()
         return not all(b'"n":%d}' % number in log[: error.offset] for number in acknowledged)
 

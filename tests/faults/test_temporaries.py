@@ -163,7 +163,7 @@ def _stage_and_stay(wire: Wire, path: str) -> None:
 
 
 def test_a_purge_that_was_ended_is_finished_by_the_next(path: Path) -> None:
-    """N-38, F-64: what is left of a purged session goes with the next purge, whoever began to remove it."""
+    """N-38, F-64: what is left of a purged session is removed by the next purge of any process."""
     with open_store(str(path), "os") as store:
         for name in ("a", "b"):
             store.session(name).add_message({"text": "said"})

@@ -81,7 +81,7 @@ def test_a_log_cut_at_any_byte_loses_only_what_was_cut(log: Log, bench: Bench, s
 
     The log holds single records, batches, control records, abandoned lines and notes, so that the cuts
     fall into all of these: into the last record, the last batch, `~torn`, and an unfinished recovery.
-    Every cut is read; appended to is each beside a newline, and of the others every third, by the run's seed.
+    Every cut is read. Those next to a newline are appended to, and every third of the others, by the seed.
     """
     for cut in range(log.start, len(log.data) + 1):
         go_on = b"\n" in log.data[cut - 2 : cut + 2] or (cut + seed) % 3 == 0
@@ -90,7 +90,7 @@ def test_a_log_cut_at_any_byte_loses_only_what_was_cut(log: Log, bench: Bench, s
 
 @pytest.mark.parametrize("count", [1, 2, 511, 512, 4096, 70_000])
 def test_nul_bytes_at_the_end_are_a_torn_tail(log: Log, bench: Bench, count: int) -> None:
-    """N-33, F-28: a file that was given its size and not its data ends in NUL bytes, and is no damage."""
+    """N-33, F-28: a file that was given its size and not its data ends in NUL bytes, and is not damaged."""
     check_torn(bench, log.data + bytes(count), log.whole)
 
 
@@ -150,7 +150,7 @@ def test_a_torn_tail_longer_than_any_window(log: Log, bench: Bench) -> None:
 
 
 def test_a_torn_first_record_leaves_an_empty_session(log: Log, bench: Bench) -> None:
-    """N-33, F-25: a header with nothing whole behind it is a session without events, which goes on."""
+    """N-33, F-25: a header with nothing complete after it is a session without events, which continues."""
     check_torn(bench, log.data[: log.start + 30], log.truths[0])
 
 
@@ -169,7 +169,7 @@ def growing(bench: Bench, log: Log) -> Iterator[Truth]:
 
 @pytest.mark.slow
 def test_a_reader_sees_only_prefixes_while_a_writer_writes(log: Log, bench: Bench) -> None:
-    """N-20, F-28, F-41: at each byte of a write in progress, old and new readers see whole appends only."""
+    """N-20, F-28, F-41: at each byte of a write, old and new readers see complete appends only."""
     seen = -1
     growth = growing(bench, log)
     truth = next(growth)

@@ -37,7 +37,7 @@ def without_links(number: int) -> faults.Faults:
 
 
 def read(path: Path) -> list[object]:
-    """Return what a stranger reads, and see that it is whole."""
+    """Return what a stranger reads, and verify it."""
     with hansard.open(path, read_only=True) as store:
         assert store.session("s").verify().ok
         return list(store.session("s").messages())
@@ -60,7 +60,7 @@ def test_a_segment_is_sealed_without_links(path: Path, number: int) -> None:
 
 
 def test_another_error_is_an_error_and_appends_go_on(path: Path) -> None:
-    """N-29: a link that fails for another reason is reported; nothing is lost, and the next one goes on."""
+    """N-29: a link that fails for another reason is reported; nothing is lost, and the next one succeeds."""
     with hansard.open(path) as store:
         session = store.session("s")
         with without_links(errno.EIO), pytest.raises(hansard.DiskFailed):
@@ -73,7 +73,7 @@ def test_another_error_is_an_error_and_appends_go_on(path: Path) -> None:
 def test_who_dies_while_it_is_copied_loses_nothing(
     path: Path, tmp_path: Path, when: faults.When
 ) -> None:
-    """F-85, F-86, N-39: killed at any call, all is there, also where links are known again, and goes on."""
+    """F-85, F-86, N-39: killed at any call, all is there, even where links work again."""
     for at in itertools.count(1):
         copy = tmp_path / f"copy-{at}"
         shutil.copytree(path, copy)

@@ -96,7 +96,7 @@ def test_four_processes_append_to_sixty_four_sessions_and_every_event_is_there_o
 
 
 def test_a_writer_that_opened_earlier_overwrites_nothing(tmp_path: Path) -> None:
-    """N-18: of two stores opened before either wrote, each appends behind what the other appended."""
+    """N-18: of two stores opened before either wrote, each appends after what the other appended."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as one, open_store(str(path), "os") as two:
         first, second = one.session("s"), two.session("s")
@@ -196,7 +196,7 @@ def begin_sessions(
 
 
 def test_two_processes_that_begin_the_same_session_make_one_whole_file(tmp_path: Path) -> None:
-    """N-10, N-27, F-25: a session begun by two at once has one header, both events, and no other file."""
+    """N-10, N-27, F-25: a session begun by two processes has one header, both events, and no other file."""
     path = tmp_path / "store"
     rounds = 100
     barrier = context.Barrier(2)
@@ -231,7 +231,7 @@ def test_a_seq_given_out_twice_is_found_though_its_checksum_is_right(tmp_path: P
     offset = log.stat().st_size
     crc = format.crc32(log.read_bytes())
     for seq in (2, 3):
-        # The second follows the first: the wrong one must be found behind a right one, too.
+        # The second follows the first: the wrong one must be found after a right one, too.
         line, crc = format.record(seq, format.now(), b"message.added", b'{"message":{}}', crc)
         with log.open("ab") as file:
             file.write(line)

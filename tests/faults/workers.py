@@ -1,6 +1,6 @@
 """Start real processes that use a store, and hear what becomes of them.
 
-Beside: the tests of this folder. A *job* is a function at the top of a module, so that another process can
+A *job* is a function at the top of a module, so that another process can
 find it; its first argument is the *wire* to the test that started it. Processes are forked from a clean
 server that has imported what they need, so one costs milliseconds and inherits no open store.
 """
@@ -26,7 +26,7 @@ from hansard.log import disk
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-#: Long enough for any machine. Whoever waits so long has hung, and the test says so.
+#: Seconds that are enough for any machine; a process that takes longer has hung.
 PATIENCE = 60.0
 
 Options = ParamSpec("Options")
@@ -47,7 +47,7 @@ class Wire:
         self._send("told", what)
 
     def narrow(self) -> None:
-        """Let `tell` wait until the test has heard almost all: nobody runs far ahead of it."""
+        """Let `tell` wait until the test has heard almost all, so that no process runs far ahead."""
         with socket.socket(fileno=os.dup(self._connection.fileno())) as line:
             line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
 
@@ -57,7 +57,7 @@ class Wire:
         self._connection.recv()
 
     def told_to_go(self) -> bool:
-        """Say whether the test has said `go` by now."""
+        """Return whether the test has said `go` by now."""
         return self._connection.poll(0)
 
     def end(self, word: str, what: object) -> None:
@@ -98,7 +98,7 @@ class Worker:
         return what
 
     def result(self) -> Any:
-        """Return what the job returns; what it told before, and nobody heard, is passed over."""
+        """Return what the job returns; skip what it told before."""
         word, what = self._receive()
         while word == "told":
             word, what = self._receive()
@@ -111,7 +111,7 @@ class Worker:
             try:
                 self.hear()
             except (EOFError, ConnectionResetError):
-                return  # it died meanwhile, as it was told to
+                return  # it died, as it was told to
             most -= 1
 
     def _receive(self) -> tuple[str, Any]:
@@ -128,7 +128,7 @@ class Worker:
         self.wait()
 
     def hear_it_die(self) -> bool:
-        """Listen until there is nothing more to hear; say whether it was killed."""
+        """Listen until there is nothing more to hear; return whether it was killed."""
         try:
             while self._receive()[0] != "returned":
                 pass
@@ -148,7 +148,7 @@ class Worker:
         return code
 
     def discard(self) -> None:
-        """Leave nothing of it behind, whatever it was doing."""
+        """Kill it, and close what belongs to it."""
         self._process.kill()
         self._process.join(PATIENCE)
         self._process.close()
@@ -201,7 +201,7 @@ def _do(
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Return as soon as a condition holds that nobody announces; fail if it never does."""
+    """Poll until a condition holds; fail if it never does."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "this never came to be"

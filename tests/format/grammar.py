@@ -28,7 +28,7 @@ _TOKEN = re.compile(
 
 
 def grammar() -> dict[str, str]:
-    """Return the rules of the page: name → what it stands for."""
+    """Return the rules of the page: name → its definition."""
     block = next(
         block
         for block in re.findall(

@@ -31,7 +31,7 @@ class HandwrittenLog:
     def record(
         self, data: dict[str, Any], kind: str = "x.test", *, extra: str = "", seq: int | None = None
     ) -> "HandwrittenLog":
-        """Add a record; `extra` stands between `kind` and `data`."""
+        """Add a record; `extra` is between `kind` and `data`."""
         self.seq = self.seq + 1 if seq is None else seq
         head = f'{{"seq":{self.seq},"time":"{TIME}","kind":"{kind}"'
         return self.line(f'{head}{extra},"data":{_json(data)}')

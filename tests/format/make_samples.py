@@ -3,7 +3,7 @@
     python -m tests.format.make_samples --list
     python -m tests.format.make_samples --write NAME
 
-A sample is a store as this version of hansard leaves it on the disk, with `expected.json` beside it: what was
+A sample is a store as this version of hansard leaves it, with `expected.json` next to it: what was
 put in, and the SHA-256 of every file. It is made once. Later versions must read it, so an old sample is never
 touched: if a sample of this name is there, the tool refuses.
 """
@@ -93,7 +93,7 @@ class Sample:
         self._expected(session_id)["torn"] = log.stat().st_size - size
 
     def recover(self, session_id: str, message: dict[str, Any]) -> None:
-        """Append behind what was left unfinished."""
+        """Append after what was left unfinished."""
         self.add(session_id, message)
         self._expected(session_id)["torn"] = 0
 
@@ -170,7 +170,7 @@ def batches(sample: Sample) -> None:
 
 
 def recovered(sample: Sample) -> None:
-    """Torn tails of each sort, ended by recoveries, and one at the end that nobody has ended yet."""
+    """Torn tails of each sort, closed by recoveries, and one at the end that is not closed yet."""
     sample.add("s", {"n": 1})
     sample.tear("s", b'{"seq":2,"time":"2026-01-01T')
     sample.recover("s", {"n": 2})

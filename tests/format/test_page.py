@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_the_worked_example_is_a_log_that_says_what_the_page_says(store: Path) -> None:
-    """F-12 to F-34: the bytes on the page are read as the messages, metadata and seq beside them."""
+    """F-12 to F-34: the bytes on the page are read as the messages, metadata and seq next to them."""
     with hansard.open(store) as opened:
         session = opened.session("demo")
         assert session.messages() == json.loads(block("json"))

@@ -86,7 +86,7 @@ def test_a_frozen_sample_is_read_as_it_was_written(sample: Path) -> None:
 
 @pytest.mark.parametrize("sample", FROZEN, ids=name)
 def test_a_frozen_sample_can_be_appended_to(sample: Path, tmp_path: Path) -> None:
-    """F-26, F-45: today's code goes on where an old store ended, and what it held stays as it was."""
+    """F-26, F-45: today's code continues where an old store ended, and its content stays unchanged."""
     path = tmp_path / "store"
     shutil.copytree(sample / "store", path)
     before = {file: file.read_bytes() for file in path.rglob("log.jsonl")}
@@ -144,7 +144,7 @@ def test_the_tool_makes_each_sample(sample: str, tmp_path: Path) -> None:
 
 
 def test_the_tool_refuses_to_touch_a_frozen_sample() -> None:
-    """F-46: a sample that is there is not made anew, and not one byte of it changes."""
+    """F-46: an existing sample is not created again, and not one byte of it changes."""
     frozen = FROZEN[0]
     before = make_samples.checksums(frozen)
     with pytest.raises(FileExistsError, match="never touched"):

@@ -79,7 +79,7 @@ def test_unknown_members_of_a_line_are_passed_over_and_stay(path: Path) -> None:
 def test_unknown_notes_are_passed_over_and_stay(
     path: Path, data: dict[str, Any], last: bool
 ) -> None:
-    """N-43, F-33, F-46: a note with a word of a newer minor version is kept, wherever it stands."""
+    """N-43, F-33, F-46: a note with a word of a newer minor version is kept at any place."""
     log = HandwrittenLog().message({"n": 1})
     log.note("indexed", data)
     if not last:

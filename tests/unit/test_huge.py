@@ -16,7 +16,7 @@ MEBIBYTE = 1 << 20
 
 @pytest.mark.slow
 def test_a_message_of_64_mebibytes_is_the_limit(tmp_path: Path) -> None:
-    """N-74, F-17: a message just below the limit comes back equal; one above it is refused whole."""
+    """N-74, F-17: a message just below the limit comes back equal; one above it is refused completely."""
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         session = store.session("a")
         largest = {"content": "x" * (format.MAX_DATA - 32)}

@@ -42,7 +42,7 @@ def every_method(store: Store, session_id: Any) -> list[Callable[[], object]]:
 def test_an_id_leads_into_the_store_only(session_id: str, tmp_path: Path) -> None:
     """N-1: every method round-trips an id that looks like a path, and nothing outside the root changes."""
     (tmp_path / "outside" / "x").mkdir(parents=True)
-    (tmp_path / "outside" / "store-is-beside.txt").write_text("mine")
+    (tmp_path / "outside" / "store-is-next-to-it.txt").write_text("mine")
     (tmp_path / "x").write_text("mine")
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
@@ -60,7 +60,7 @@ def test_an_id_leads_into_the_store_only(session_id: str, tmp_path: Path) -> Non
         assert store.session(session_id).messages() == [{"id": session_id}]
         assert [info.id for info in store.sessions().items] == [session_id]
         assert outside() == before
-    # Exactly one directory, directly below `sessions`, and nothing new beside it.
+    # Exactly one directory, directly below `sessions`, and nothing new next to it.
     ours = ["hansard.json", "index", index_of(root).name, "internal", "marks", "sessions", "trash"]
     assert sorted(os.listdir(root)) == ours
     (name,) = os.listdir(root / "sessions")

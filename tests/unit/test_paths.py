@@ -82,7 +82,7 @@ def test_a_revert_can_say_something_else_instead(session: hansard.Session) -> No
 
 
 def test_messages_are_told_with_their_seqs(session: hansard.Session) -> None:
-    """Each message of a view is told with the seq at which it stands, and a summary with its event's."""
+    """Each message of a view has its seq, and a summary with its event's."""
     say(session, "a", "b", "c")
     session.set_title("T")
     say(session, "d")
@@ -159,7 +159,7 @@ def test_a_window_of_a_session(session: hansard.Session) -> None:
 
 
 def test_a_window_of_a_long_session_is_cut_from_its_end(session: hansard.Session) -> None:
-    """A window of a long session is that of the whole view, whether or not the end is enough."""
+    """A window of a long session is that of the complete view, whether or not the end is enough."""
     session.add_message({"role": "system", "content": "be kind"})
     say(session, "first")
     session.add_message({"role": "assistant", "tool_calls": [{"id": "long"}]})
@@ -174,5 +174,5 @@ def test_a_window_of_a_long_session_is_cut_from_its_end(session: hansard.Session
     assert shown(messages=2, keep_first=True) == ["first", "last"]
     assert len(shown(messages=500)) == 405
     assert len(shown(turns=402)) == 405
-    # The call before all these turns is answered behind them, so no turn before that may begin.
+    # The call before all these turns is answered after them, so no turn before that may begin.
     assert shown(turns=401) == ["last"]

@@ -27,7 +27,7 @@ class Record(NamedTuple):
 
 
 def header(before: int, session_id: str = "s") -> tuple[bytes, Position]:
-    """Return the header of a segment that begins behind a seq."""
+    """Return the header of a segment that begins after a seq."""
     data = {"version": 1, "session": session_id, "created": TIME}
     line, crc = format.note("header", before, TIME.encode(), data, 0)
     return line, Position(len(line), before, crc)

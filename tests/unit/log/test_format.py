@@ -46,7 +46,7 @@ def test_a_record_says_what_went_in(
 
 @given(st.lists(st.tuples(payloads, st.booleans()), min_size=1, max_size=8))
 def test_the_checksum_runs_on_over_all_lines(made: list[tuple[dict[str, Any], bool]]) -> None:
-    """F-20: each stored value is the CRC-32 of all before it, and many lines are checked at once."""
+    """F-20: each stored value is the CRC-32 of all before it, and many lines are checked together."""
     data = b""
     crc = 0
     for seq, (payload, is_note) in enumerate(made, 1):
@@ -69,7 +69,7 @@ def test_the_checksum_runs_on_over_all_lines(made: list[tuple[dict[str, Any], bo
     [b"0123ABCD", b"0123abcD", b" 123abcd", b"+123abcd", b"0x12abcd", b"12_3abcd", b"123abcd", b"g123abcd"],
 )  # fmt: skip
 def test_only_eight_lower_case_digits_are_a_checksum(digits: bytes) -> None:
-    """F-20: what Python's `int` would take for a number is no checksum unless it is in canonical form."""
+    """F-20: what Python's `int` accepts is not a checksum unless it is in canonical form."""
     assert format.stored_crc(b'{"seq":1,"crc":"%b"}\n' % digits) is None
     assert format.stored_crc(b'{"seq":1,"crc":"0123abcd"}\n') is not None
     assert format.stored_crc(b'{"seq":1,"crc":"0123abcd"} \n') is None
@@ -77,7 +77,7 @@ def test_only_eight_lower_case_digits_are_a_checksum(digits: bytes) -> None:
 
 
 def test_the_value_behind_a_line_does_not_need_its_trailer() -> None:
-    """F-20: behind a line with a damaged checksum, the value is known from its body."""
+    """F-20: after a line with a damaged checksum, the value follows from its body."""
     line, crc = format.record(1, TIME, b"x.kind", b"{}", 99)
     assert format.crc_after(line, 99) == crc
     assert format.crc_after(line[:-12] + b"XXXXXXXX" + line[-4:], 99) == crc
@@ -99,7 +99,7 @@ def test_the_value_behind_a_line_does_not_need_its_trailer() -> None:
     ],
 )
 def test_what_is_no_line_is_not_decoded(line: bytes) -> None:
-    """F-13, F-14: text that is no record and no note is refused by the decoder, whatever its checksum."""
+    """F-13, F-14: the decoder refuses text that is neither record nor note, whatever its checksum."""
     with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
         format.decode_line(line)
 

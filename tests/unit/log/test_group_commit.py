@@ -1,4 +1,4 @@
-"""Claims about `hansard.log.group_commit`: who works for whom, and that nobody is left waiting."""
+"""Claims about `hansard.log.group_commit`: which thread does the work, and that no thread is left waiting."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ PATIENCE = 60.0
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Return as soon as a condition holds that nobody announces; fail if it never does."""
+    """Poll until a condition holds; fail if it never does."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "this never came to be"
@@ -92,11 +92,11 @@ class Asking(threading.Thread):
     def end(self) -> None:
         """Wait for the thread, which must end."""
         self.join(PATIENCE)
-        assert not self.is_alive(), "a thread waits for ever"
+        assert not self.is_alive(), "a thread waits permanently"
 
 
 class Queue:
-    """GroupCommit with a leader who stays at work, so that others queue behind it."""
+    """GroupCommit with a leader that keeps working, so that others queue."""
 
     def __init__(self, *, interrupted_at: int = 0) -> None:
         self.work = Work()
@@ -106,7 +106,7 @@ class Queue:
         leader = self.submit("leader", interrupted_at=interrupted_at)
         until(lambda: self.work.inside.is_set() or not leader.is_alive())
         if not leader.is_alive():
-            # Interrupted before it led: the others need another one to queue behind.
+            # Interrupted before it led: the others need another leader.
             self.work.stay()
             self.submit("substitute")
             assert self.work.inside.wait(PATIENCE)
@@ -143,7 +143,7 @@ class Queue:
         self.work.go()
         for thread in self.threads:
             thread.end()
-        # And it goes on: the next one leads at once.
+        # The next request leads immediately.
         last = Asking(lambda: self.turns.submit("last"))
         last.end()
         assert last.error is None
@@ -155,7 +155,7 @@ class Queue:
 
 
 def test_whoever_claims_the_lead_keeps_others_waiting_until_it_is_free() -> None:
-    """F-38: a claim is refused while somebody leads; when it is freed, the first in the queue leads."""
+    """F-38: `try_lead` is refused while a thread leads; after `release`, the first in the queue leads."""
     work = Work()
     queue: GroupCommit[str] = GroupCommit(work)
     assert queue.try_lead()
@@ -198,14 +198,14 @@ def test_many_threads_get_each_order_done_once(rng: random.Random) -> None:
 
 # ------------------------------------------------------------------ interrupts
 
-# One who works, and behind it in the queue: a, b, one who wants to be alone, c, d. So a leads for b, c for d.
+# A leader, and in the queue: a, b, an exclusive one, c, d. So a leads for b, c for d.
 VICTIMS = ["leader", "a", "b", "alone", "c", "d"]
 
 
 def interrupt(victim: str, point: int) -> bool:
     """Interrupt one of six threads at its nth point; return whether there was such a point.
 
-    Everyone else's order must be done, once, and nobody may be left waiting.
+    The requests of all others must be done, once, and no thread may be left waiting.
     """
     points = dict.fromkeys(VICTIMS, 0) | {victim: point}
     queue = Queue(interrupted_at=points["leader"])

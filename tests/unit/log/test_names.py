@@ -157,7 +157,7 @@ def test_an_id_that_no_backend_could_keep_is_refused_with_a_reason(bad: object, 
 
 @pytest.mark.parametrize(("session_id", "name"), FROZEN.items(), ids=shown)
 def test_the_map_of_version_1_never_changes(session_id: str, name: str) -> None:
-    """F-6 to F-11: each of these ids has this name for ever, or sessions would move on disk."""
+    """F-6 to F-11: each of these ids has this name permanently, or sessions would move on disk."""
     assert names.encode(session_id) == name
     assert names.decode(name) == (None if "%~" in name else session_id)
 
@@ -212,7 +212,7 @@ def test_no_name_opens_a_windows_device(device: str, rest: str) -> None:
 @example("a" * 98 + "%" * 100)
 @example("a" * 50 + "." * 200 + "a")
 def test_a_long_name_keeps_a_readable_prefix_and_ends_in_a_hash(session_id: str) -> None:
-    """F-11, N-7: the prefix is the longest of whole units up to 100 bytes, without last dots."""
+    """F-11, N-7: the prefix is the longest of complete units up to 100 bytes, without last dots."""
     name = names.encode(session_id)
     # Inside an id, each character is spelled alone; then the two rules for its first one.
     spelled = "".join(names.encode(f"x{char}x")[1:-1] for char in session_id)

@@ -47,9 +47,9 @@ def seqs(chain: SealedChain, after: int = 0, upto: int = UPTO) -> list[int]:
     """Return the seqs of what is read forwards, each once, as a reader takes them."""
     return [
         line.seq
-        for piece, behind in chain.forwards(after, upto)
+        for piece, last in chain.forwards(after, upto)
         for line in piece.lines(format.decode_lines)
-        if behind < line.seq <= upto
+        if last < line.seq <= upto
     ]
 
 
@@ -72,7 +72,7 @@ LAYOUTS: dict[str, Callable[[Path], object]] = {
     "joined, the last one left": lambda d: [put(d, 1, 30), put(d, 21, 30, packed=False)],
     "joined with the first": lambda d: [put(d, 1, 20), put(d, 11, 20), put(d, 21, 30)],
     "compressed and not": lambda d: [put(d, 1, 30), put(d, 1, 10, packed=False)],
-    "foreign files beside": lambda d: [
+    "foreign files, too": lambda d: [
         put(d, 1, 30),
         (d / ".tmp-x").write_bytes(b""),
         (d / "00000000000000000000.jsonl").write_bytes(b""),

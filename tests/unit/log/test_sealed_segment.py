@@ -31,7 +31,7 @@ class Counted:
 
 
 def big(count: int, size: int) -> list[Record]:
-    """Return records of about so many bytes."""
+    """Return records of about this size in bytes."""
     return [
         Record(b'{"n":%d,"t":"%b"}' % (n, b"%d" % n * (size // len(str(n))))) for n in range(count)
     ]
@@ -188,7 +188,7 @@ def confined(path: Path, *calls: str) -> str:
 
 
 def bomb(size: int, *, says: bool = True) -> bytes:
-    """Return a frame of zstd that holds so many zeros, and says so or not."""
+    """Return a zstd frame with this number of zeros, which declares its size or not."""
     maker = zstandard.ZstdCompressor(level=1, write_content_size=says).compressobj(
         size=size if says else -1
     )
@@ -233,7 +233,7 @@ def test_an_index_that_is_longer_than_one_can_be_is_refused(tmp_path: Path) -> N
 
 
 def test_the_index_is_small(tmp_path: Path) -> None:
-    """F-83: what stands behind the frames of a small session is a few hundred bytes."""
+    """F-83: index and seek table of a small session take a few hundred bytes."""
     path = seal(tmp_path / "a", big(50, 1000))
     index: SegmentIndex = opened(path).index
     assert path.stat().st_size - sum(frame.length for frame in index.frames) < 600

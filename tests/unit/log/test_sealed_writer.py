@@ -14,7 +14,7 @@ from tests.unit.log.sealed_files import Record, opened, plain, read, reader_of, 
 
 
 def text(length: int, letter: str = "x") -> bytes:
-    """Return data of exactly so many bytes."""
+    """Return data of exactly this size in bytes."""
     return b'{"t":"%b"}' % (letter.encode() * (length - len('{"t":""}')))
 
 

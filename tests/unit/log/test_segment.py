@@ -1,4 +1,4 @@
-"""A segment appears whole or not at all, and is asked three questions before it is believed."""
+"""A segment gets its name complete or not at all, and is checked in three steps."""
 
 import gc
 import os
@@ -32,7 +32,7 @@ def opened(directory: int, session_id: str | None = "s") -> Segment:
 
 
 def test_the_header_says_version_and_session() -> None:
-    """F-23: a header is a note with the format's version and the true id, and the mark behind it is right."""
+    """F-23: a header is a note with the format's version and the true id; the position after it is right."""
     line, mark = header("é/✓", before=0, time=TIME)
     assert line == HandwrittenLog("é/✓").data
     assert (mark.offset, mark.seq, mark.crc) == (len(line), 0, format.crc32(line))
@@ -59,7 +59,7 @@ def test_a_name_that_is_taken_is_not_taken_again(tmp_path: Path, directory: int)
 
 
 def test_no_segment_is_no_error(directory: int) -> None:
-    """F-25: where there is no segment yet, there is none to open."""
+    """F-25: before the first append, there is nothing to open."""
     assert open_segment(directory, "log", "s", writable=True) is None
 
 
@@ -86,7 +86,7 @@ def test_the_version_is_asked_before_the_checksum(tmp_path: Path, directory: int
 def test_a_header_that_is_not_ours_is_damage(
     tmp_path: Path, directory: int, data: bytes, reason: str
 ) -> None:
-    """N-8, N-31, F-24, F-25: without a whole header of this session the file is damaged, and says why."""
+    """N-8, N-31, F-24, F-25: without a complete header of this session the file is damaged, and says why."""
     (tmp_path / names.LOG).write_bytes(data)
     with pytest.raises(hansard.Damaged, match=reason) as caught:
         opened(directory)
@@ -103,7 +103,7 @@ def test_whoever_asks_for_no_session_gets_any(tmp_path: Path, directory: int) ->
 def test_reading_goes_on_after_a_short_read(
     tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-41: a read that brings fewer bytes than asked for is continued, and only the end is the end."""
+    """F-41: a short read is continued; only the end of the file ends it."""
     content = HandwrittenLog().message({"n": 1}).data
     (tmp_path / names.LOG).write_bytes(content)
     monkeypatch.setattr(disk, "read_at", lambda fd, length, at: os.pread(fd, min(length, 7), at))
@@ -113,7 +113,7 @@ def test_reading_goes_on_after_a_short_read(
 
 
 def test_a_file_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> None:
-    """F-26: bytes that were there and are gone are damage, at the place where the file now ends."""
+    """F-26: bytes that are missing are damage, at the place where the file now ends."""
     content = HandwrittenLog().message({"n": 1}).data
     (tmp_path / names.LOG).write_bytes(content)
     segment = opened(directory)
@@ -127,7 +127,7 @@ def test_a_file_that_became_shorter_is_damage(tmp_path: Path, directory: int) ->
 def test_a_segment_closes_its_file_when_the_last_user_is_gone(
     tmp_path: Path, directory: int
 ) -> None:
-    """N-79: neither a segment that was let go of nor one that was refused keeps its descriptor."""
+    """N-79: neither a released segment nor a refused one keeps its descriptor."""
     (tmp_path / names.LOG).write_bytes(HandwrittenLog().data)
     gc.collect()  # what earlier tests left is not what this one counts
     before = len(os.listdir("/proc/self/fd"))

@@ -1,4 +1,4 @@
-"""Reading from either end, in pieces of any size, gives the same records, and no more than is asked for."""
+"""Reading from either end, in pieces of any size, gives the same records, and only those requested."""
 
 import os
 import random

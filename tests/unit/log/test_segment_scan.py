@@ -19,7 +19,7 @@ ID = "s"
 
 
 def findings(log: HandwrittenLog) -> list[segment_scan.Finding]:
-    """Return all damage behind a log's header."""
+    """Return all damage after a log's header."""
     start = len(HandwrittenLog().data)
     mark = Position(start, 0, format.crc32(log.data[:start]))
     return list(segment_scan.findings(mark, log.data[start:]))
@@ -43,7 +43,7 @@ def abandoned() -> HandwrittenLog:
 
 
 def recovered(log: HandwrittenLog, *, offset: int = 0, length: int = 0) -> HandwrittenLog:
-    """End what is unfinished behind the first record, with a note that may be off by some bytes."""
+    """Close what is unfinished after the first record, with a note that may be off by some bytes."""
     edge = len(begun().data)
     log.seq = 1
     torn = {"offset": edge + offset, "bytes": len(log.data) - edge + length}
@@ -75,7 +75,7 @@ WRONG = {
         unfinished().message({"n": 4}, ',"more":4').message({"n": 5}),
         "never finished",
     ),
-    "a batch that goes on for too long": (
+    "a batch that is too long": (
         begun().message({}, ',"more":1').message({}, ',"more":1').message({}),
         "never finished",
     ),
@@ -115,7 +115,7 @@ WRONG = {
         begun().line('{"log":"verified","seq":7,"time":"2026","data":{}').message({}),
         "the note says seq 7, but the seq before it is 1",
     ),
-    "a line that is no record": (begun().line('{"seq":2').message({}), "not a record"),
+    "a line that is not a record": (begun().line('{"seq":2').message({}), "not a record"),
     "a line of another shape": (begun().line("[1,2").message({}), "not a record"),
 }
 
