@@ -6,6 +6,7 @@ them. So a sync is shared by all tasks that wait, not only by as many as there a
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Any, Final, NoReturn, cast
@@ -72,55 +73,41 @@ class AppendQueue:
         self.pool.check_open()
         call = Call(request)
         with self._mutex:
-            waiting = self._waiting.get(session_id)
-            if waiting is None:
-                self._waiting[session_id] = [call]
-            else:
-                waiting.append(call)
-        if waiting is None:
+            first = session_id not in self._waiting
+            self._waiting.setdefault(session_id, []).append(call)
+        if first:
             try:
                 self.pool.submit(partial(self._work, session_id))
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                self._refuse(session_id, error)
+                # No thread will do the appends that wait for the session.
+                with self._mutex:
+                    calls = [call for call in self._waiting.pop(session_id, ()) if call.claim()]
+                for refused in calls:
+                    refused.error = copy(error)
+                deliver(calls)
         events: list[Event] = await call.outcome(finish=True)
         return events
-
-    def _refuse(self, session_id: str, error: BaseException) -> None:
-        """Fail the appends that wait for a session: no thread will do them."""
-        with self._mutex:
-            calls = [call for call in self._waiting.pop(session_id, ()) if call.claim()]
-        for call in calls:
-            call.error = copy(error)
-        deliver(calls)
 
     def _work(self, session_id: str) -> None:
         """Do the appends that wait for a session; if more arrive, queue again after other sessions."""
         while True:
+            with self._mutex:
+                waiting = self._waiting.get(session_id, [])
+                taken = waiting[:_MOST]
+                del waiting[:_MOST]
             try:
-                _commit(self._take(session_id))
+                _commit([call for call in taken if call.claim()])  # the others were cancelled
             finally:
-                done = self._is_done(session_id)
-            if done:
+                with self._mutex:
+                    more = bool(self._waiting.get(session_id))
+                    if not more:
+                        self._waiting.pop(session_id, None)
+            if not more:
                 return
-            try:
+            # If the pool is closed, `close` waits for this thread, which does what came before it.
+            with suppress(hansard.Closed, RuntimeError):
                 self.pool.submit(partial(self._work, session_id))
-            except (hansard.Closed, RuntimeError):
-                continue  # `close` waits for this thread: what came before it is done
-            return
-
-    def _take(self, session_id: str) -> list[Call[Any]]:
-        with self._mutex:
-            waiting = self._waiting.get(session_id, [])
-            taken = waiting[:_MOST]
-            del waiting[:_MOST]
-        return [call for call in taken if call.claim()]  # the others were cancelled
-
-    def _is_done(self, session_id: str) -> bool:
-        with self._mutex:
-            if self._waiting.get(session_id):
-                return False
-            self._waiting.pop(session_id, None)
-            return True
+                return
 
 
 def _commit(calls: list[Call[Any]]) -> None:
