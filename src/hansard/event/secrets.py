@@ -353,15 +353,6 @@ def _is_prefixed(text: str) -> bool:
     return all(_contains(kind, random) for kind in ("[A-Z]", "[a-z]", "[0-9][^0-9]+[0-9]"))
 
 
-def _is_openai(text: str) -> bool:
-    """Return whether it is a key and not the name of a style: `sk-folding-cube-container` is one."""
-    return _contains(r"[A-Za-z0-9]{16}|(?=[A-Za-z]{0,7}[0-9])[A-Za-z0-9]{8}", text)
-
-
-def _is_pem(text: str) -> bool:
-    return _contains(r"[A-Za-z0-9+/=]{24}", text)
-
-
 def _is_basic(text: str) -> bool:
     """Return whether it is a user and a password in base64, and not a word after "Basic"."""
     import binascii
@@ -387,10 +378,6 @@ def _is_password(text: str) -> bool:
     return is_literal(text) and not _matches(r"(?i).{0,3}|pass(?:wd|word)?", text)
 
 
-def _is_curl_password(text: str) -> bool:
-    return is_literal(text) and not text.isdigit()
-
-
 def _is_cookie(text: str) -> bool:
     """Return whether a cookie can be a session's: `theme=dark` is not."""
     return _contains(r"(?s).{25}|=.{0,7}[0-9].{3}|=.{3,7}[0-9]", text)
@@ -403,30 +390,32 @@ def _is_userinfo(text: str) -> bool:
 
 
 #: Shapes that the text around them shows: what, hints in lower case of which the text contains one, a
-#: function that confirms a match, and the pattern. Its group `secret`, if any, is the credential.
-SHAPES: Final[tuple[tuple[str, tuple[str, ...], Callable[[str], bool] | None, str], ...]] = (
-    ("private key", ("private key",), _is_pem,
+#: function or a pattern that confirms a match, and a pattern. Its group `secret`, if any, is the credential.
+SHAPES: Final[tuple[tuple[str, tuple[str, ...], Callable[[str], bool] | str, str], ...]] = (
+    ("private key", ("private key",), r"[A-Za-z0-9+/=]{24}",
      (r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
      r"(?:(?s:(?!-----).){0,20000}+-----END [A-Z0-9 ]{0,60}-----"
      # Cut off: lines of base64 and what may be between them.
      r"|(?:(?:[\s\\\"'+,>|]|(?<=\\)[nrt]){0,40}[A-Za-z0-9+/=]{16,}+){0,2000}+"
      r"(?:(?:\s|\\[nrt]){0,4}[A-Za-z0-9+/=]{1,15}\Z)?)")),
-    ("OpenAI key", ("sk-",), _is_openai, _B + r"sk-(?!ecdsa|ssh)[A-Za-z0-9_-]{16,}"),
+    # Not the name of a style, such as `sk-folding-cube-container`.
+    ("OpenAI key", ("sk-",), r"[A-Za-z0-9]{16}|(?=[A-Za-z]{0,7}[0-9])[A-Za-z0-9]{8}",
+     _B + r"sk-(?!ecdsa|ssh)[A-Za-z0-9_-]{16,}"),
     # The id and, if it follows directly, the secret.
-    ("AWS key", ("akia", "asia", "abia", "acca", "a3t"), None,
+    ("AWS key", ("akia", "asia", "abia", "acca", "a3t"), "",
      _B + r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16}(?![A-Za-z0-9])"
      r"(?:[^A-Za-z0-9/+]{1,10}(?:[A-Za-z_ -]{1,40}[^A-Za-z0-9/+]{1,10})?"
      r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=]))?"),
-    ("webhook", ("hooks.slack.com/", "/api/webhooks/", "webhook.office.com/", "hooks.zapier.com/"), None,
+    ("webhook", ("hooks.slack.com/", "/api/webhooks/", "webhook.office.com/", "hooks.zapier.com/"), "",
      (r"(?:hooks\.slack\.com/[a-z]{5,12}|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/webhookb2"
      r"|hooks\.zapier\.com/hooks/catch)/(?P<secret>[A-Za-z0-9/_@-]{12,})")),
-    ("Google token", ("ya29.",), None, _B + r"ya29\.(?:[A-Za-z]\.){0,2}[A-Za-z0-9_-]{20,}"),
-    ("Google token", ("1//0",), None, r"(?<![A-Za-z0-9/:])1//0[A-Za-z0-9_-]{30,}"),
+    ("Google token", ("ya29.",), "", _B + r"ya29\.(?:[A-Za-z]\.){0,2}[A-Za-z0-9_-]{20,}"),
+    ("Google token", ("1//0",), "", r"(?<![A-Za-z0-9/:])1//0[A-Za-z0-9_-]{30,}"),
     ("Azure key", ("accountkey=", "sharedaccesskey=", "sharedaccesssignature="), is_literal,
      r"(?i)(?:AccountKey|SharedAccessKey|SharedAccessSignature)=(?P<secret>[A-Za-z0-9+/%=&._-]{20,})"),
-    ("signature", ("sig=", "x-amz-s"), None,
+    ("signature", ("sig=", "x-amz-s"), "",
      r"(?i)[?&;](?:amp;)?(?:sig|X-Amz-Signature|X-Amz-Security-Token)=(?P<secret>[A-Za-z0-9%+/=_-]{30,})"),
-    ("JWT", ("eyj",), None,
+    ("JWT", ("eyj",), "",
      (r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*"
      r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]{4,}+){4}")),
     # A token is the user here as often as the password.
@@ -456,8 +445,10 @@ SHAPES: Final[tuple[tuple[str, tuple[str, ...], Callable[[str], bool] | None, st
     ("secret", ("</",), is_literal,
      (r"(?i)<[\w:.-]{0,40}(?:password|passwd|secret|api[_-]?key|access[_-]?token|private[_-]?key)>"
      r"(?P<secret>[^<]{1,1024})</")),
-    ("password", ("curl",), _is_curl_password,
-     r"(?<=\s)(?:-u|--user)[ =]{0,2}[\"']?[^\s:\"'/]{1,256}:(?P<secret>[^\s\"']{1,256})"),
+    # Not `docker run -u 1000:1000`.
+    ("password", ("curl",), is_literal,
+     (r"(?<=\s)(?:-u|--user)[ =]{0,2}[\"']?[^\s:\"'/]{1,256}:"
+     r"(?P<secret>(?![0-9]{1,256}(?![^\s\"']))[^\s\"']{1,256})")),
 )  # fmt: skip
 
 
@@ -475,7 +466,8 @@ def _by_shape(text: str, lower: str) -> Iterator[Found]:
     for what, hints, confirm, source in SHAPES:
         for match in compiled(source).finditer(text) if any(h in lower for h in hints) else ():
             group = "secret" if "secret" in match.re.groupindex else 0
-            if confirm is None or confirm(match[group]):
+            found = match[group]
+            if confirm(found) if callable(confirm) else _contains(confirm, found):
                 yield Found(*match.span(group), what)
 
 
