@@ -1,4 +1,4 @@
-"""Servers for the tests of this directory: one of each version, per process that runs tests."""
+"""Servers for tests: one of each version per process."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from tests.postgres.server import VERSIONS, Server
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Callable[[int], Server]]:
-    """Give out a server by its version; each is started when the first test asks for it."""
+    """Return servers by version; each is started when a test first needs it."""
     started: dict[int, Server] = {}
 
     def server(version: int) -> Server:
@@ -26,7 +26,7 @@ def servers() -> Iterator[Callable[[int], Server]]:
 
 @pytest.fixture
 def server(servers: Callable[[int], Server]) -> Server:
-    """Return a server of the newest version, shared by all tests: none of them ends it."""
+    """Return a server of the newest version, which no test stops."""
     return servers(VERSIONS[-1])
 
 
@@ -38,6 +38,6 @@ def url(server: Server) -> str:
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[Proxy]:
-    """Return a way to the server on which connections can be cut."""
+    """Return a proxy to the server, which can cut connections."""
     with Proxy(server.port) as found:
         yield found

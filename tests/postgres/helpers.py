@@ -1,4 +1,4 @@
-"""What several tests of this directory need: messages, and conditions to wait for."""
+"""Messages, and conditions to wait for."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds; fail if it never does."""
     deadline = time.monotonic() + 2 * PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
+        assert time.monotonic() < deadline, "the condition did not come true"
         time.sleep(0.01)
 
 

@@ -125,11 +125,11 @@ class Proxy:
             if self._direction == direction:
                 passing = min(passing, self._left)
                 self._left -= passing
-            whole = passing == len(data)
-            if not whole:
+            complete = passing == len(data)
+            if not complete:
                 self._direction = ""
                 self.cuts += 1
         sink.sendall(data[:passing])
-        if not whole:
+        if not complete:
             self.lost.set()
-        return whole
+        return complete

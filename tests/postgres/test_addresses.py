@@ -1,4 +1,4 @@
-"""The URL of a store: what it may say, and what nobody gets to see of it."""
+"""The URL of a store: its options, and its password, which is never shown."""
 
 import asyncio
 import traceback
@@ -13,12 +13,12 @@ from hansard.adapters import opening
 from hansard.backend.postgres.url import display_url, parse_url
 from hansard.cli.app import run
 
-PASSWORD = "s3cr:t/ä?&="  # noqa: S105 - nobody's
+PASSWORD = "s3cr:t/ä?&="  # noqa: S105 - not a real one
 QUOTED = "s3cr%3At%2F%C3%A4%3F%26%3D"
 
 
-def test_our_own_options_are_taken_out_of_a_url() -> None:
-    """`schema`, `connections` and `patience` are ours; what is left is for libpq, as it was."""
+def test_options_of_hansard_are_removed_from_the_url() -> None:
+    """`schema`, `connections` and `patience` are removed; libpq gets the rest unchanged."""
     found = parse_url(
         "postgres://u@h:1,k:2/db?sslmode=require&schema=one&options=-c%20a%3Db&connections=3&patience=2.5"
     )
@@ -29,7 +29,7 @@ def test_our_own_options_are_taken_out_of_a_url() -> None:
 
 
 def test_a_password_is_shown_nowhere() -> None:
-    """N-65: neither `where` nor `repr` has user or password; `hide` takes both spellings out of a text."""
+    """N-65: neither `where` nor `repr` has user or password; `hide` removes both spellings from a text."""
     url = f"postgresql://user:{QUOTED}@h/db?schema=x&sslpassword=other"
     found = parse_url(url)
     assert found.where == "postgresql://h/db?schema=x" == display_url(url)
@@ -41,8 +41,8 @@ def test_a_password_is_shown_nowhere() -> None:
     assert repr(hansard.aio.open(url)) == f"<hansard.aio.open({found.where!r})>"
 
 
-def test_where_tells_databases_apart() -> None:
-    """What says where a database is stays visible, also as an option; the default schema is not said."""
+def test_different_databases_are_shown_differently() -> None:
+    """The location stays visible, also as an option; the default schema is not shown."""
     texts = {
         display_url(url)
         for url in (
@@ -61,14 +61,14 @@ def test_where_tells_databases_apart() -> None:
 @pytest.mark.parametrize(
     "schema", ["", "1a", "a b", 'a"b', "a;b", "pg_x", "PG_X", "a" * 64, "ä", "a%b", "a.b"]
 )
-def test_a_schema_that_could_be_something_else_is_refused(schema: str) -> None:
-    """A name that would need quoting, or that is PostgreSQL's own, is refused before anything is asked."""
+def test_an_unsafe_schema_name_is_refused(schema: str) -> None:
+    """A name that needs quoting, or that PostgreSQL reserves, is refused before a connection is opened."""
     with pytest.raises(ValueError, match="schema"):
         parse_url("postgresql://h/db", schema=schema)
 
 
 def test_a_url_that_contradicts_itself_is_refused() -> None:
-    """Two schemas, a size that is none, and a schema for a directory are mistakes, told as such."""
+    """Two schemas, invalid numbers, and a schema for a directory are errors."""
     with pytest.raises(ValueError, match="'a' in the URL and 'b' as an argument"):
         hansard.open("postgresql://h/db?schema=a", schema="b")
     for bad in ("connections=0", "connections=x", "connections=-1", "patience=x", "patience=-1"):
@@ -79,7 +79,7 @@ def test_a_url_that_contradicts_itself_is_refused() -> None:
             hansard.open(path, schema="a")
 
 
-SECRET = "Zq7xK"  # noqa: S105 - nobody's
+SECRET = "Zq7xK"  # noqa: S105 - not a real one
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_password_that_is_not_escaped_is_refused_and_not_shown(
         assert SECRET not in "".join(capsys.readouterr())
 
 
-#: No letter of these is in the rest of an address, or of an error.
+#: None of these letters is in the rest of a URL, or of an error.
 _PIECE = st.text("ĀĂĄ", min_size=1, max_size=4)
 
 
@@ -117,7 +117,7 @@ _PIECE = st.text("ĀĂĄ", min_size=1, max_size=4)
     as_option=st.booleans(),
 )
 def test_no_part_of_any_password_is_shown(pieces: list[str], as_option: bool) -> None:
-    """N-65: whatever a password consists of, neither the address nor an error shows a letter of it."""
+    """N-65: neither the shown URL nor an error contains a letter of any password."""
     password = "".join(pieces)
     url = "postgresql://user:" + password + "@host:5432/db"
     if as_option:
@@ -132,7 +132,7 @@ def test_no_part_of_any_password_is_shown(pieces: list[str], as_option: bool) ->
     assert not set("ĀĂĄ") & set(told)
 
 
-#: Addresses of other kinds of stores, and mistakes.
+#: URLs of other kinds of stores, and mistakes.
 STRANGE = [
     ":memory:", "MEMORY:", "memory://", "memory:x", "sqlite:///x", "sqlite:x", "mysql://u:Zq7xK@h/db",
     "postgressql://u:Zq7xK@h/db", "POSTGRESQL://u:Zq7xK@h/db", "postgresql:/u:Zq7xK@h", "s3://bucket/x",
@@ -144,7 +144,7 @@ STRANGE = [
 def test_other_schemes_are_refused_and_nothing_is_created(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """N-65: an unknown scheme is named, without what follows it, and never taken for a directory."""
+    """N-65: the error names an unknown scheme, and not what follows it; no directory is created."""
     monkeypatch.chdir(tmp_path)
     scheme = path.partition(":")[0]
 
@@ -177,7 +177,7 @@ def test_other_schemes_are_refused_and_nothing_is_created(
 def test_a_directory_with_a_colon_needs_a_slash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A colon after a slash is a part of a name; so is `memory` without one."""
+    """After a slash, a colon is a part of a name; `memory` without a colon is a directory."""
     monkeypatch.chdir(tmp_path)
     for path in ("./a:b", str(tmp_path / "c:d"), "memory", "e/f:g"):
         with hansard.open(path, durability="os") as store:

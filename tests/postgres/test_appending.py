@@ -1,4 +1,4 @@
-"""Appending over a network: one round trip, nothing twice, nothing lost."""
+"""Appends over a network: one round trip each, none lost, none stored twice."""
 
 import os
 import threading
@@ -16,9 +16,9 @@ from tests.postgres.server import PATIENCE, Server
 
 
 def count(url: str, what: str = "*") -> int:
-    """Return how many of something the events have."""
+    """Return a count over the rows of events."""
     with psycopg.connect(url) as connection:
-        query = f"SELECT count({what}) FROM hansard.events"  # noqa: S608 - words of this file
+        query = f"SELECT count({what}) FROM hansard.events"  # noqa: S608 - no input
         row = connection.execute(query.encode()).fetchone()
     assert row is not None
     return int(row[0])
@@ -55,12 +55,12 @@ def test_an_append_is_one_round_trip(url: str, proxy: Proxy) -> None:
 @pytest.mark.usefixtures("unnotified")
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("lost", ["answer", "question"])
-def test_what_is_lost_on_its_way_counts_once(
+def test_a_lost_request_or_answer_is_stored_once(
     url: str, proxy: Proxy, lost: str, key: str | None
 ) -> None:
-    """N-56: an append whose answer, or whose question, is cut off is tried again, and is there once.
+    """N-56: an append whose request or answer is lost is retried, and stored once.
 
-    Also without a key of the caller's, as a batch, and with the seq that was expected before.
+    Also without the caller's key, as a batch, and with an expected seq.
     """
     with hansard.open(proxy.through(url)) as store:
         session = store.session("s")
@@ -74,13 +74,13 @@ def test_what_is_lost_on_its_way_counts_once(
         assert contents(store) == ["first", "a", "b"]
 
 
-def test_a_statement_that_is_still_running_does_not_count_twice(
+def test_a_statement_that_still_runs_is_not_stored_twice(
     url: str, proxy: Proxy, server: Server
 ) -> None:
-    """N-56: if the server is still at the first try when the second comes, one of the two counts.
+    """N-56: if the server still executes the first try when the second arrives, one of them is stored.
 
-    Somebody holds the session's row. The append waits for it on the server; then its client is cut off,
-    without the server's knowing, and tries again; then the row is let go.
+    A transaction locks the session's row. The append waits for it on the server. Its connection is cut, which
+    the server does not notice, and it tries again. Then the row is unlocked.
     """
     with hansard.open(proxy.through(url)) as store, hansard.open(url) as direct:
         store.session("s").add_message(message("first"))
@@ -102,7 +102,7 @@ def test_a_statement_that_is_still_running_does_not_count_twice(
 
 
 def test_threads_share_statements(url: str) -> None:
-    """N-16: 16 threads × 25 appends to one session take fewer transactions than that; each counts once."""
+    """N-16: 16 threads × 25 appends to one session take fewer transactions; each is stored once."""
     with hansard.open(url) as store:
 
         def write(name: int) -> list[int]:
@@ -119,7 +119,7 @@ def test_threads_share_statements(url: str) -> None:
 
 
 def test_parent_and_child_use_one_store(url: str) -> None:
-    """After a fork both append, read and list through one store; the child closes its own part of it."""
+    """After a fork both append, read and list through one store; the child closes only its own."""
     with hansard.open(url) as store:
         session = store.session("s")
         session.add_message(message("before"))

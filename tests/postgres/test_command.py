@@ -1,4 +1,4 @@
-"""The command with a store in PostgreSQL: every one does what it does with files; what `doctor` says."""
+"""Commands on a store in PostgreSQL behave as on files; `doctor` reports unsafe settings."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,23 +14,23 @@ from tests.cli.batch import batch
 from tests.cli.running import Done
 from tests.postgres.server import Server
 
-SECRET = "hush-hush-42"  # noqa: S105 - of nobody
+SECRET = "hush-hush-42"  # noqa: S105 - not a real one
 
 
 def with_password(url: str) -> str:
-    """Return a URL with a password in it, which this server does not ask for."""
+    """Return a URL with a password, which this server does not check."""
     return url.replace("hansard@", f"hansard:{SECRET}@")
 
 
 @pytest.mark.slow
 def test_every_command_works_and_shows_no_password(url: str, tmp_path: Path) -> None:
-    """N-65: each command, run on a copy in PostgreSQL, ends as it does on files, and tells no password."""
+    """N-65: each command ends on a copy in PostgreSQL as on files, and shows no password."""
     here = calls.each(tmp_path, "demo")
     names = [name for name, _ in here]
     wanted = []
     with hansard.open(tmp_path / "first" / "store", read_only=True) as local:
         for name in names:
-            # Who writes has a store of its own.
+            # A command that writes has its own store.
             own = name if calls.EXAMPLES[name].writes else "shared"
             place = f"{with_password(url)}?schema={own}"
             with hansard.open(place) as store:
@@ -45,7 +45,7 @@ def test_every_command_works_and_shows_no_password(url: str, tmp_path: Path) -> 
     by_name = dict(zip(names, batch(wanted), strict=True))
     assert names == [name for name in COMMANDS if name != "demo"]
     for name, found in by_name.items():
-        # The server of the tests does not sync, which `doctor` says.
+        # The server of the tests does not sync, which `doctor` reports.
         code = 1 if name == "doctor" else on_files[name].code
         assert found.code == code, (name, found)
         assert SECRET not in found.out + found.err, name
@@ -54,7 +54,7 @@ def test_every_command_works_and_shows_no_password(url: str, tmp_path: Path) -> 
 
 
 def _plain(done: Done) -> list[str]:
-    """Return what was printed, without sizes, which are a store's own."""
+    """Return the output without sizes, which differ between stores."""
     return [" ".join(line.split()[:3]) for line in done.out.splitlines()]
 
 
@@ -68,14 +68,14 @@ def _remarks(url: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def careful() -> Iterator[Server]:
-    """Return a server whose settings tests change, and which syncs."""
+    """Return a server that syncs, and whose settings tests change."""
     with Server(16, settings={"fsync": "on"}) as found:
         yield found
 
 
 @pytest.mark.slow
 def test_the_doctor_names_settings_that_lose_data(careful: Server) -> None:
-    """Settings with which a server loses what it acknowledged are problems, each by its name."""
+    """Settings with which a server loses acknowledged data are problems, each by its name."""
     url = careful.database()
     hansard.open(url).close()
     assert _remarks(url) == {"no-synchronous-standby": "note"}
@@ -92,8 +92,8 @@ def test_the_doctor_names_settings_that_lose_data(careful: Server) -> None:
     careful.set(synchronous_standby_names="", synchronous_commit="on")
 
 
-def test_the_doctor_says_that_nothing_is_synced(url: str) -> None:
-    """A server with fsync = off is a problem; what else there is to say is the index and its state."""
+def test_the_doctor_reports_a_server_without_fsync(url: str) -> None:
+    """A server with fsync = off is a problem; the status of the index is reported, too."""
     with hansard.open(url) as store:
         store.session("a").add_message({"role": "user", "content": "x"})
         assert not store.diagnose().index.there
@@ -134,8 +134,8 @@ def test_a_store_of_another_version_is_refused(url: str) -> None:
             call(url)
 
 
-def test_migrating_what_is_not_there_makes_nothing(url: str, tmp_path: Path) -> None:
-    """To migrate is not to make: no store is an error, and a directory needs no migration."""
+def test_migrating_a_missing_store_creates_nothing(url: str, tmp_path: Path) -> None:
+    """A missing store is an error, and a directory needs no migration."""
     with pytest.raises(hansard.StoreNotFound):
         hansard.migrate(url)
     with pytest.raises(hansard.StoreNotFound):

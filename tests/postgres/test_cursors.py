@@ -1,4 +1,4 @@
-"""Cursors in PostgreSQL: a consumer that dies, or loses its connection, neither loses nor keeps its place."""
+"""Cursors in PostgreSQL: a consumer that dies or loses its connection keeps its position, and frees it."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def open_cursor(store: hansard.Store, name: str = "c", timeout: float = 0.0) -> 
 
 
 def cut(url: str) -> int:
-    """End every connection to a database but this one; return how many there were."""
+    """End all other connections to a database; return their number."""
     with psycopg.connect(url, autocommit=True) as connection:
         return len(
             connection.execute(
@@ -37,8 +37,8 @@ def cut(url: str) -> int:
         )
 
 
-def test_a_consumer_that_is_killed_holds_up_nobody(url: str) -> None:
-    """N-23: kill -9 of a consumer frees its cursor, which the next one has where it was left."""
+def test_a_killed_consumer_frees_its_cursor(url: str) -> None:
+    """N-23: the next consumer opens the cursor of a killed one, at its last position."""
     hansard.open(url).close()
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLDER, url],
@@ -60,7 +60,7 @@ def test_a_consumer_that_is_killed_holds_up_nobody(url: str) -> None:
 
 
 def test_a_cursor_survives_its_connection(url: str) -> None:
-    """A connection that is cut takes no position with it: the next move counts, without the lock."""
+    """After its connection is cut, no position is lost, and the next move succeeds without the lock."""
     with hansard.open(url) as store, hansard.open(url) as other:
         cursor = open_cursor(store)
         cursor.move({"s": 1})
@@ -69,8 +69,8 @@ def test_a_cursor_survives_its_connection(url: str) -> None:
         assert open_cursor(other).positions == {"s": 2, "t": 1}
 
 
-def test_a_cursor_that_another_took_over_moves_no_more(url: str) -> None:
-    """A consumer that lost the lock's connection is fenced when the next one opens, not when it moves."""
+def test_a_cursor_that_another_consumer_opened_cannot_move(url: str) -> None:
+    """A consumer that lost its lock is fenced as soon as the next one opens the cursor."""
     with hansard.open(url) as store, hansard.open(url) as other:
         cursor = open_cursor(store)
         cursor.move({"s": 1})
@@ -85,7 +85,7 @@ def test_a_cursor_that_another_took_over_moves_no_more(url: str) -> None:
 
 
 def test_a_forked_child_does_not_use_its_parents_cursor(url: str) -> None:
-    """In a child an inherited cursor raises, and neither the child's close nor its end frees the lock."""
+    """An inherited cursor raises in a child, and neither its close nor its end frees the lock."""
     with hansard.open(url) as store, hansard.open(url) as other:
         cursor = open_cursor(store)
         cursor.move({"s": 1})

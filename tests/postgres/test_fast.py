@@ -1,4 +1,4 @@
-"""What was made faster keeps its promises: an append's direct way, reading ahead, looking for growth."""
+"""Fast paths keep their promises: appends through libpq, the pool, prefetching, changed stamps."""
 
 import random
 import signal
@@ -22,7 +22,7 @@ _APPEND = """
 import sys, hansard
 store = hansard.open(sys.argv[1])
 session = store.session("s")
-for content in ("new", "first"):  # the statement for a session that is there is prepared by the second
+for content in ("new", "first"):  # the second append prepares the statement for existing sessions
     session.add_message({"role": "user", "content": content})
 print("ready", flush=True)
 sys.stdin.readline()
@@ -36,13 +36,13 @@ print([found["content"] for found in session.messages()], flush=True)
 
 
 def connections_of(store: hansard.Store) -> Connections:
-    """Return how a store reaches its server."""
+    """Return the connections of a store."""
     assert isinstance(store._backend, PostgresBackend)
     return store._backend.connections
 
 
 def test_an_interrupt_cancels_an_append_on_the_server(url: str, server: Server) -> None:
-    """Ctrl-C ends an append that waits for a lock, also on the server: nothing comes of it later."""
+    """Ctrl-C cancels an append that waits for a lock, also on the server: it is not stored later."""
     script = subprocess.Popen(
         [sys.executable, "-c", _APPEND, url],
         stdin=subprocess.PIPE,
@@ -71,8 +71,8 @@ def test_an_interrupt_cancels_an_append_on_the_server(url: str, server: Server) 
         script.stdout.close()
 
 
-def test_a_statement_that_the_server_forgot_is_prepared_again(url: str) -> None:
-    """Statements that are gone from a connection are made anew, and the append counts once."""
+def test_a_deallocated_statement_is_prepared_again(url: str) -> None:
+    """Statements that the server deallocated are prepared again, and each append is stored once."""
     with hansard.open(f"{url}?connections=1") as store:
         session = store.session("s")
         for number in range(3):
@@ -83,7 +83,7 @@ def test_a_statement_that_the_server_forgot_is_prepared_again(url: str) -> None:
 
 
 def test_threads_take_turns_with_one_connection(url: str) -> None:
-    """With one connection for all, threads that append to several sessions all get their turn."""
+    """Threads that append to several sessions through one connection all succeed."""
     with hansard.open(f"{url}?connections=1&patience={PATIENCE:g}") as store:
         failed: list[BaseException] = []
 
@@ -91,7 +91,7 @@ def test_threads_take_turns_with_one_connection(url: str) -> None:
             try:
                 for number in range(15):
                     store.session(f"s{name}").add_message(message(number))
-            except BaseException as error:  # noqa: BLE001 - for the thread that asks
+            except BaseException as error:  # noqa: BLE001 - checked below
                 failed.append(error)
 
         threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
@@ -122,8 +122,8 @@ def varied(url: str, rng: random.Random) -> Iterator[hansard.Store]:
         yield store
 
 
-def test_reading_ahead_says_what_reading_says(varied: hansard.Store) -> None:
-    """Each session is described alike, whether it was read alone or with others, in any order, and again."""
+def test_prefetched_sessions_are_equal_to_others(varied: hansard.Store) -> None:
+    """Each session is described equally, whether it was read alone or prefetched, in any order."""
     backend = varied._backend
     ids = sorted(backend.ids())
     ahead = backend.prefetch(ids)
@@ -155,11 +155,11 @@ def test_a_first_listing_takes_few_round_trips(url: str, proxy: Proxy) -> None:
         assert proxy.round_trips - before < 2 * 60
 
 
-def test_growth_is_noticed_however_it_came(url: str) -> None:
-    """What `stamps` says from what has changed is what it says to one who asks for the first time.
+def test_changed_stamps_are_equal_to_all_stamps(url: str) -> None:
+    """`stamps`, which reads only what changed, returns what a new store reads.
 
-    After appends, also one that was begun before the last look and committed after it, deletions, returns
-    from the trash, purges and imports.
+    After appends, also one that began before the last call and was committed after it, deletions,
+    restorations, purges and imports.
     """
     with hansard.open(url, durability="os") as store:
         backend = store._backend

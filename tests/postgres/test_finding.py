@@ -1,4 +1,4 @@
-"""Listing and search in the database: the same answers as a store in files gives, by SQL on the server."""
+"""Listing and search in PostgreSQL give the same answers as in files."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ from tests.postgres.proxy import Proxy
 from tests.postgres.server import Server
 from tests.unit.index.random_store import IDS, KEYS, TITLES, VALUES, RandomStore
 
-#: What is asked of both stores: words that stand in most messages, in some, and in none.
+#: Queries with words of most messages, of some, and of none.
 QUESTIONS = (
     "refund", "muller", '"refund of"', "of -refund", "str*", "message", "mes*", "1 OR 2", "100 quoted",
     "user@example.com", '"日本"', "nothing-like-it",
@@ -36,7 +36,7 @@ TEXTS = (
 
 
 def told(info: hansard.SessionInfo) -> Any:
-    """Return what a listing says that is the same wherever the session lives."""
+    """Return the fields of a listing that do not depend on the backend."""
     return (
         info.id, info.title, info.seq, info.message_count, info.input_tokens, info.output_tokens,
         info.cost, info.parent, info.forked_at, info.children, info.workspace, info.archived, info.closed,
@@ -61,7 +61,7 @@ def listed(store: Store, **wanted: Any) -> list[Any]:
 
 
 def answers(store: Store, rng: random.Random, folders: list[Path]) -> list[Any]:
-    """Return what a store says to the same questions."""
+    """Return the answers of a store to all queries."""
     asked: list[dict[str, Any]] = [
         {"order": sign + order}
         for order in listing.ORDERS
@@ -94,7 +94,7 @@ def answers(store: Store, rng: random.Random, folders: list[Path]) -> list[Any]:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> list[Path]:
-    """Return folders that sessions belong to."""
+    """Return workspaces of sessions."""
     found = [tmp_path / name for name in ("one", "two")]
     for folder in found:
         folder.mkdir()
@@ -112,7 +112,7 @@ def store(url: str) -> Iterator[Store]:
 def test_a_storage_answers_as_files_do(
     store: Store, tmp_path: Path, folders: list[Path], seed: int
 ) -> None:
-    """N-86: after the same random deeds, pages, counts, hits and sums are those of the local index."""
+    """N-86: after the same random calls, pages, counts, hits and sums are those of the local index."""
     with hansard.open(tmp_path / "files", durability="os", auto_compact=False) as files:
         pairs = [(found, random.Random(seed), random.Random(seed)) for found in (files, store)]
         busy = [RandomStore(found, rng, folders) for found, rng, _ in pairs]
@@ -125,7 +125,7 @@ def test_a_storage_answers_as_files_do(
             here, there = (answers(found, asking, folders) for found, _, asking in pairs)
             for place, (one_said, other_said) in enumerate(zip(here, there, strict=True)):
                 assert one_said == other_said, (step, place)
-        # Both by the server, and not by a database of this process's own.
+        # Both are on the server, not in a private database of this process.
         index = of(store._backend)
         assert index._aside is not None
         assert isinstance(index._storage, PostgresStorage)
@@ -133,7 +133,7 @@ def test_a_storage_answers_as_files_do(
 
 
 def test_only_what_changed_is_read(url: str, store: Store, server: Server) -> None:
-    """N-76: a listing after one append describes one session anew: the others' rows stay as they are."""
+    """N-76: a listing after one append describes one session again, and no other."""
     for number in range(20):
         store.session(f"s{number}").add_message({"role": "user", "content": "x"})
     assert store.count() == 20
@@ -190,10 +190,10 @@ def test_a_locked_session_does_not_block_a_listing(url: str, store: Store) -> No
 
 
 @pytest.mark.parametrize("search_index", [True, False])
-def test_who_only_reads_finds_what_is_new_and_writes_nothing(
+def test_a_read_only_store_finds_new_messages_and_writes_nothing(
     url: str, server: Server, *, search_index: bool
 ) -> None:
-    """A read-only store lists and searches also what the tables do not know yet, and leaves these alone."""
+    """N-62: a read-only store lists and finds what is not in the tables yet, and does not change these."""
     name = url.rsplit("/", 1)[1]
     ask = (
         "SELECT (SELECT count(*) FROM hansard.index_words), count(*) FILTER (WHERE marked) "
@@ -213,8 +213,8 @@ def test_who_only_reads_finds_what_is_new_and_writes_nothing(
         assert server.execute(ask, database=name) == before
 
 
-def test_texts_stay_out_of_the_storage_if_asked(url: str, server: Server) -> None:
-    """With search_index=False, search works, and the database holds no second copy of what was said."""
+def test_search_index_false_stores_no_texts(url: str, server: Server) -> None:
+    """With search_index=False, search works, and the database has no second copy of the texts."""
     name = url.rsplit("/", 1)[1]
     ask = "SELECT count(*) FROM hansard.index_words"
     with hansard.open(url) as store:
@@ -229,7 +229,7 @@ def test_texts_stay_out_of_the_storage_if_asked(url: str, server: Server) -> Non
 
 
 def test_awkward_texts_and_names_are_found(store: Store) -> None:
-    """N-3, N-7: NUL, very long ids, keys, words and texts are listed and found, and break nothing."""
+    """N-3, N-7: NUL, very long ids, keys, words and texts are listed and found."""
     long_id = "".join(chr(0x1F600 + number % 64) for number in range(1024))
     other = "x/" + "é" * 1000
     store.session(long_id).add_message(
@@ -263,15 +263,13 @@ def test_awkward_texts_and_names_are_found(store: Store) -> None:
         ('a -"b c"', "((('a'))) & ! (' ')", True),
     ],
 )
-def test_what_is_typed_becomes_a_question_to_postgresql(
-    typed: str, asked: str, *, doubtful: bool
-) -> None:
-    """Words are asked for as words; what must stand together is asked for and then looked at."""
+def test_queries_are_translated_for_postgresql(typed: str, asked: str, *, doubtful: bool) -> None:
+    """Words become words; phrases become words that all occur, and are checked afterwards."""
     assert postgres_storage.question(expression(typed)) == (asked, doubtful)
 
 
 def test_a_listing_survives_a_lost_connection(url: str, proxy: Proxy) -> None:
-    """N-56: what is lost on its way to or from a listing is asked again, with the same answer."""
+    """N-56: a request or answer that is lost during a listing is repeated, with the same result."""
     with hansard.open(proxy.through(url)) as store:
         for number in range(5):
             store.session(f"s{number}").add_message({"role": "user", "content": "x"})
@@ -285,8 +283,8 @@ def test_a_listing_survives_a_lost_connection(url: str, proxy: Proxy) -> None:
         assert [hit.session for hit in store.search("y")] == ["s5"]
 
 
-def test_several_bring_the_index_up_to_date_at_once(url: str, store: Store) -> None:
-    """N-76: four stores that list and search at once, while sessions grow, agree, and none gets an error."""
+def test_concurrent_refreshes_agree(url: str, store: Store) -> None:
+    """N-76: four stores that list and search concurrently, while sessions grow, agree without an error."""
     for number in range(12):
         store.session(f"s{number}").add_message({"role": "user", "content": f"word{number}"})
     found: list[object] = []
@@ -314,8 +312,8 @@ def test_several_bring_the_index_up_to_date_at_once(url: str, store: Store) -> N
     assert len(store.search("turn1")) == 4
 
 
-def test_an_index_that_was_emptied_is_made_anew(url: str, store: Store, server: Server) -> None:
-    """N-86: whoever empties the tables of the index finds the same sessions and messages as before."""
+def test_an_emptied_index_is_rebuilt(url: str, store: Store, server: Server) -> None:
+    """N-86: after its tables are emptied, the index gives the same answers."""
     for number in range(6):
         session = store.session(f"s{number}")
         session.add_message({"role": "user", "content": f"hello {number}"})
@@ -344,7 +342,7 @@ def test_texts_of_the_index_sort_by_bytes(url: str, server: Server, store: Store
 
 
 def test_the_index_finds_its_tables_whatever_the_search_path_is(url: str, store: Store) -> None:
-    """Each transaction sets the path of its own: a temporary table or another path changes no answer."""
+    """Each transaction sets its own: neither a temporary table nor another path changes an answer."""
     store.session("a").add_message({"role": "user", "content": "zebra"})
     assert store.count() == len(store.search("zebra")) == 1
     index = of(store._backend)

@@ -1,4 +1,4 @@
-"""What was taken out is gone from the tables: redaction, dropped history, superseded parts, purge."""
+"""Redacted, scrubbed, dropped and purged data are erased from the tables and their files."""
 
 import threading
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SECRET = "the-secret-of-the-house"  # noqa: S105 - a message
 
 
 def rows_with(url: str, text: str) -> dict[str, int]:
-    """Return, by table, how many rows hold a text anywhere."""
+    """Return, by table, the number of rows that contain a text."""
     tables = ("sessions", "events", "checkpoints")
     found = {}
     with psycopg.connect(url) as connection:
@@ -32,7 +32,7 @@ def rows_with(url: str, text: str) -> dict[str, int]:
 
 
 def test_a_second_compactor_waits_for_the_first(url: str) -> None:
-    """As on files: a compaction waits for one that runs, up to `lock_timeout`; then it is `LockTimeout`."""
+    """As on files: a compaction waits for another up to `lock_timeout`, and then raises `LockTimeout`."""
     ask = (
         b"SELECT count(*) FROM pg_stat_activity "
         b"WHERE datname = current_database() AND query LIKE 'SELECT pg_try_advisory_lock%'"
@@ -147,8 +147,8 @@ def test_vacuum_fails_for_a_role_that_is_not_the_owner(server: Server) -> None:
         store.compact(vacuum=True)
 
 
-def test_parts_of_a_message_that_is_whole_go(url: str) -> None:
-    """The parts of a streamed message go once it is whole; where a fork leads into the middle, they stay."""
+def test_parts_of_a_completed_message_are_erased(url: str) -> None:
+    """The parts of a completed message are erased, except where a fork points into the middle."""
     with hansard.open(url) as store:
         for name in ("plain", "forked"):
             session = store.session(name)
@@ -173,8 +173,8 @@ def test_parts_of_a_message_that_is_whole_go(url: str) -> None:
         assert store.verify().ok
 
 
-def test_what_other_hands_took_away_is_told(url: str) -> None:
-    """N-31, N-34: a row deleted by hand is damage: reading raises, verify names it, the listing flags it."""
+def test_rows_that_another_program_deleted_are_damage(url: str) -> None:
+    """N-31, N-34: reading raises, verify names the event, and the listing flags the session."""
     with hansard.open(url) as store:
         session = store.session("s")
         session.add_messages([message(str(number)) for number in range(5)])
@@ -189,10 +189,10 @@ def test_what_other_hands_took_away_is_told(url: str) -> None:
         assert info.damaged
 
 
-def test_events_that_were_restored_do_not_believe_a_later_checkpoint(
+def test_a_later_checkpoint_does_not_count_after_a_restore(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-40: a saved state counts only if the event at its seq is the one that was there when it was saved."""
+    """N-40: a saved state counts only if the event at its seq is still the same."""
     monkeypatch.setattr("hansard.backend.postgres.compact._CHECKPOINT", 0)
     with hansard.open(url) as store:
         session = store.session("s")

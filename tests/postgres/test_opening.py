@@ -17,14 +17,14 @@ from hansard.backend.postgres.schema import VERSION
 from tests.postgres.helpers import contents, message
 from tests.postgres.server import PATIENCE, Server, free_port
 
-SECRET = "hunter2hunter2"  # noqa: S105 - nobody's
+SECRET = "hunter2hunter2"  # noqa: S105 - not a real one
 
-#: What a server says that has not finished starting (57P03), as it stands on the wire.
+#: The message of a server that is starting (57P03), in the protocol's form.
 _STARTING = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"
 
 
-def test_schemas_are_stores_of_their_own(url: str) -> None:
-    """Several stores in one database see nothing of each other, by keyword or by URL."""
+def test_schemas_are_separate_stores(url: str) -> None:
+    """Stores in several schemas of one database are separate, by argument and by URL."""
     with hansard.open(url) as one, hansard.open(url, schema="two") as two:
         one.session("s").add_message(message("one"))
         two.session("s").add_message(message("two"))
@@ -36,8 +36,8 @@ def test_schemas_are_stores_of_their_own(url: str) -> None:
         assert [info.id for info in two.sessions().items] == ["s"]
 
 
-def test_what_is_not_there_is_not_made_unasked(url: str, server: Server) -> None:
-    """`create=False` and `read_only=True` raise `StoreNotFound` and leave the database as it was."""
+def test_a_missing_store_is_created_only_on_request(url: str, server: Server) -> None:
+    """`create=False` and `read_only=True` raise `StoreNotFound`, and do not change the database."""
     for options in ({"create": False}, {"read_only": True}):
         with pytest.raises(hansard.StoreNotFound, match="no store there"):
             hansard.open(url, **options)  # type: ignore[arg-type]
@@ -47,8 +47,8 @@ def test_what_is_not_there_is_not_made_unasked(url: str, server: Server) -> None
     assert found == []
 
 
-def test_many_open_a_new_store_at_once(url: str) -> None:
-    """Of 6 threads that open a store that is not there yet, all get it, and its tables are made once."""
+def test_concurrent_opens_create_one_store(url: str) -> None:
+    """6 threads open a new store, and its tables are created once."""
     errors: list[BaseException] = []
     barrier = threading.Barrier(6)
 
@@ -74,7 +74,7 @@ def test_many_open_a_new_store_at_once(url: str) -> None:
 
 
 def test_a_role_with_few_rights_is_enough(url: str, server: Server) -> None:
-    """A role that may read and write rows, and make nothing, uses a store; one that may only read, reads."""
+    """A role that may only read and write rows can use a store; one that may only read can read it."""
     with hansard.open(url) as store:
         store.session("s").add_message(message("owner's"))
     database = url.rpartition("/")[2]
@@ -102,18 +102,18 @@ def test_a_read_only_store_writes_nothing(url: str) -> None:
     """N-62: opened read-only, a store reads, and every call that would write raises `ReadOnly`."""
     with hansard.open(url) as store:
         store.session("s").add_message(message("a"))
-        store.session("gone").add_message({"role": "user", "content": "x"})
-        store.delete("gone")
+        store.session("deleted").add_message({"role": "user", "content": "x"})
+        store.delete("deleted")
     with hansard.open(url, read_only=True) as store:
         assert contents(store) == ["a"]
         assert store.health().writable is False
-        assert store.trash() == ["gone"]
+        assert store.trash() == ["deleted"]
         session = store.session("s")
         for call in (
             lambda: store.session("s").add_message(message("no")),
             lambda: store.delete("s"),
-            lambda: store.restore("gone"),
-            lambda: store.purge("gone"),
+            lambda: store.restore("deleted"),
+            lambda: store.purge("deleted"),
             session.compact,
             lambda: store.drop_cursor("c"),
         ):
@@ -122,13 +122,10 @@ def test_a_read_only_store_writes_nothing(url: str) -> None:
         assert contents(store) == ["a"]
 
 
-def test_whatever_is_wrong_the_password_is_not_told(
+def test_no_error_shows_the_password(
     url: str, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """N-65: a server that is away, a database or a role that is missing, or a broken URL: none shows it.
-
-    Not in the error, nor in what Python prints for it, nor in a log.
-    """
+    """N-65: neither errors, nor tracebacks, nor logs contain it: server away, database or role missing."""
     caplog.set_level(logging.DEBUG)
     database = url.rpartition("/")[2]
     here = f"127.0.0.1:{server.port}"
@@ -145,7 +142,7 @@ def test_whatever_is_wrong_the_password_is_not_told(
             "does not exist",
         ),
         (
-            f"nobody:{SECRET}@{here}/{database}?patience=3600",
+            f"unknown:{SECRET}@{here}/{database}?patience=3600",
             hansard.BackendUnavailable,
             "does not exist",
         ),
@@ -190,13 +187,13 @@ def test_psycopg_is_imported_only_for_postgresql() -> None:
 
 @pytest.fixture
 def mortal() -> Iterator[Server]:
-    """Return a server of the test's own, to be stopped."""
+    """Return a server that the test may stop."""
     with Server(18) as found:
         yield found
 
 
 def answer_once(port: int, answer: bytes) -> threading.Event:
-    """Be in a server's place for one connection; return what is set when one has come and was answered."""
+    """Answer one connection in place of a server; return an event that is set afterwards."""
     answered = threading.Event()
     listener = socket.create_server(("127.0.0.1", port))
     listener.settimeout(PATIENCE)
@@ -216,8 +213,8 @@ def answer_once(port: int, answer: bytes) -> threading.Event:
 
 
 @pytest.mark.parametrize("answer", [b"", _STARTING], ids=["silence", "starting"])
-def test_opening_waits_for_a_server_that_is_away(mortal: Server, answer: bytes) -> None:
-    """A server that is being started again is tried until it is there, as by every other call."""
+def test_opening_waits_for_a_server(mortal: Server, answer: bytes) -> None:
+    """`open` tries again until a server that restarts accepts connections."""
     url = mortal.database(patience="60", sslmode="disable", gssencmode="disable")
     with hansard.open(url) as store:
         store.session("s").add_message({"role": "user", "content": "before"})
@@ -226,7 +223,7 @@ def test_opening_waits_for_a_server_that_is_away(mortal: Server, answer: bytes) 
     opened: list[hansard.Store] = []
     opening = threading.Thread(target=lambda: opened.append(hansard.open(url)))
     opening.start()
-    # So it has tried once, and has not given up.
+    # It has tried once, and continues.
     assert answered.wait(PATIENCE)
     mortal.start()
     opening.join(2 * PATIENCE)

@@ -84,7 +84,7 @@ class ConnectionLost(Exception):
     """A connection was lost or could not be opened; retry the statement.
 
     Attributes:
-        error: what to raise when there is no time left to retry.
+        error: what to raise when the time for retries is over.
         certain: the statement had no effect. Otherwise it may have been committed.
     """
 

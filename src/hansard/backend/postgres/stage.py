@@ -24,7 +24,7 @@ from hansard.log import format
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
 
-#: Events are sent when there are so many of them, or of their bytes.
+#: Maximum events and bytes that are collected before they are sent.
 _MAX_EVENTS: Final = 2000
 _MAX_BYTES: Final = 4 * 1024 * 1024
 
