@@ -30,7 +30,10 @@ class Consumer:
     """Stores the stamp of each session that it is told of, as an index does."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.backend = LocalBackend(str(path), durability="os")
+        #: Another handle, which writes.
+        self.writer = LocalBackend(str(path), durability="os")
         self.since = ""
         self.stamps: dict[str, str] = {}
         #: Faults in `changed`, and in nothing else.
@@ -71,24 +74,16 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def backend(path: Path) -> Iterator[LocalBackend]:
-    """Open a store with three sessions."""
-    backend = LocalBackend(str(path), durability="os")
-    for name in "abc":
-        backend.log(name).append(NOTE)
-    yield backend
-    backend.close()
-
-
-@pytest.fixture
-def consumer(backend: LocalBackend, path: Path) -> Iterator[Consumer]:
-    """Return a consumer that knows everything."""
-    del backend
+def consumer(path: Path) -> Iterator[Consumer]:
+    """Return a consumer that knows everything of a store with three sessions."""
     consumer = Consumer(path)
+    for name in "abc":
+        consumer.writer.log(name).append(NOTE)
     consumer.refresh()
     assert not consumer.refresh().ids
     yield consumer
     consumer.backend.close()
+    consumer.writer.close()
 
 
 def epoch_of(path: Path) -> int:
@@ -111,10 +106,11 @@ def reported(changed: Changed) -> tuple[set[str], bool]:
     return set(changed.ids), changed.every
 
 
-def test_nothing_is_recorded_without_a_consumer(backend: LocalBackend, path: Path) -> None:
+def test_nothing_is_recorded_without_a_consumer(path: Path) -> None:
     """F-129, F-130: a store without an index has one file, of 8 bytes."""
+    writer = LocalBackend(str(path), durability="os")
     for _ in range(3):
-        backend.log("a").append(NOTE)
+        writer.log("a").append(NOTE)
     assert os.listdir(path / "marks") == ["epoch"]
     assert (path / "marks/epoch").read_bytes() == bytes(8)
     consumer = Consumer(path)
@@ -122,11 +118,9 @@ def test_nothing_is_recorded_without_a_consumer(backend: LocalBackend, path: Pat
     assert consumer.is_right()
 
 
-def test_a_lone_append_by_the_fast_path_leaves_a_mark(
-    backend: LocalBackend, consumer: Consumer
-) -> None:
+def test_a_lone_append_by_the_fast_path_leaves_a_mark(consumer: Consumer) -> None:
     """F-130: the fast path adds the name once in each epoch."""
-    log = backend.log("a")
+    log = consumer.writer.log("a")
     log.append(NOTE)
     consumer.refresh()
     for _ in range(3):
@@ -140,41 +134,37 @@ def test_a_lone_append_by_the_fast_path_leaves_a_mark(
     assert not consumer.refresh().ids
 
 
-def test_a_session_is_recorded_once_in_an_epoch(
-    backend: LocalBackend, consumer: Consumer, path: Path
-) -> None:
+def test_a_session_is_recorded_once_in_an_epoch(consumer: Consumer) -> None:
     """F-130, F-131: also if its files are closed in between; one empty file is left after a refresh."""
     for _ in range(3):
-        backend.log("a").append(NOTE)
-        backend.log("b").append(KEYED)
-        backend.log("a").release_files()  # type: ignore[attr-defined]
-    assert current(path).read_text().split() == ["a", "b"]
+        consumer.writer.log("a").append(NOTE)
+        consumer.writer.log("b").append(KEYED)
+        consumer.writer.log("a").release_files()  # type: ignore[attr-defined]
+    assert current(consumer.path).read_text().split() == ["a", "b"]
     assert consumer.refresh().ids == {"a", "b"}
-    assert files(path) == {current(path).name}
-    assert current(path).read_bytes() == b""
+    assert files(consumer.path) == {current(consumer.path).name}
+    assert current(consumer.path).read_bytes() == b""
     assert consumer.is_right()
 
 
-def test_a_refresh_without_changes_begins_no_epoch(consumer: Consumer, path: Path) -> None:
+def test_a_refresh_without_changes_begins_no_epoch(consumer: Consumer) -> None:
     """F-131: finding out that nothing changed changes nothing."""
-    os.utime(path / "sessions", ns=(10**18, 10**18))
+    os.utime(consumer.path / "sessions", ns=(10**18, 10**18))
     consumer.refresh()
-    before = epoch_of(path)
+    before = epoch_of(consumer.path)
     for _ in range(3):
         assert consumer.backend.unchanged(consumer.since)
         assert not consumer.refresh().ids
-    assert epoch_of(path) == before
+    assert epoch_of(consumer.path) == before
     consumer.backend.log("a").append(NOTE)
     assert not consumer.backend.unchanged(consumer.since)
 
 
-def test_what_was_not_committed_is_reported_again(
-    backend: LocalBackend, consumer: Consumer
-) -> None:
+def test_what_was_not_committed_is_reported_again(consumer: Consumer) -> None:
     """F-131: files are removed after the commit, and not before."""
-    backend.log("a").append(NOTE)
+    consumer.writer.log("a").append(NOTE)
     consumer.look()
-    backend.log("b").append(NOTE)
+    consumer.writer.log("b").append(NOTE)
     consumer.look()
     assert reported(consumer.refresh()) == ({"a", "b"}, False)
     assert not consumer.refresh().ids
@@ -227,20 +217,18 @@ CHANGES: dict[str, Callable[[LocalBackend, Path], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_is_recorded(
-    change: str, backend: LocalBackend, consumer: Consumer, path: Path
-) -> None:
+def test_every_change_is_recorded(change: str, consumer: Consumer) -> None:
     """F-130: appends, notes, moves, repairs and damage that is found are reported by the next refresh."""
-    CHANGES[change](backend, path)
+    CHANGES[change](consumer.writer, consumer.path)
     assert consumer.refresh().ids == {"a"}
     assert consumer.is_right()
     assert not consumer.refresh().ids
 
 
-def test_restoring_and_purging_are_recorded(backend: LocalBackend, consumer: Consumer) -> None:
+def test_restoring_and_purging_are_recorded(consumer: Consumer) -> None:
     """F-130: what is done to a session without its lock is recorded before and after."""
-    for change in (backend.restore, backend.purge):
-        backend.delete("a")
+    for change in (consumer.writer.restore, consumer.writer.purge):
+        consumer.writer.delete("a")
         consumer.refresh()
         change("a")
         assert "a" in consumer.refresh().ids
@@ -260,15 +248,13 @@ def test_compacting_is_recorded(path: Path) -> None:
         consumer.backend.close()
 
 
-def test_a_hashed_name_that_is_missing_makes_names_be_compared(
-    backend: LocalBackend, consumer: Consumer
-) -> None:
+def test_a_hashed_name_that_is_missing_makes_names_be_compared(consumer: Consumer) -> None:
     """F-11, F-133: a purged session whose id cannot be derived is found missing."""
     long = "Z" * 300
-    backend.log(long).append(NOTE)
+    consumer.writer.log(long).append(NOTE)
     assert long in consumer.refresh().ids
-    backend.delete(long)
-    backend.purge(long)
+    consumer.writer.delete(long)
+    consumer.writer.purge(long)
     assert consumer.refresh().present == frozenset({"a", "b", "c"})
     assert consumer.is_right()
 
@@ -284,11 +270,11 @@ def in_another_thread(do: Callable[[], object]) -> threading.Thread:
 
 
 def test_a_refresh_waits_for_a_writer_that_saw_the_old_epoch(
-    backend: LocalBackend, consumer: Consumer, path: Path, monkeypatch: pytest.MonkeyPatch
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-131: an append recorded in the old epoch is written before the refresh reads."""
-    backend.log("a").append(NOTE)
-    numbers = change_marks.MarkFiles(disk.open_root(str(path))).numbers
+    consumer.writer.log("a").append(NOTE)
+    numbers = change_marks.MarkFiles(disk.open_root(str(consumer.path))).numbers
     threads: list[threading.Thread] = []
     real = disk.write
 
@@ -304,7 +290,7 @@ def test_a_refresh_waits_for_a_writer_that_saw_the_old_epoch(
         return real(descriptor, data)
 
     monkeypatch.setattr(disk, "write", write)
-    backend.log("a").append(NOTE)
+    consumer.writer.log("a").append(NOTE)
     threads[0].join(60)
     consumer.refresh()
     assert consumer.is_right()
@@ -312,10 +298,10 @@ def test_a_refresh_waits_for_a_writer_that_saw_the_old_epoch(
 
 @pytest.mark.parametrize("refused", [False, True], ids=["added", "refused"])
 def test_a_name_that_is_too_late_for_a_refresh_is_added_again(
-    backend: LocalBackend, consumer: Consumer, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, *, refused: bool
 ) -> None:
     """F-130: a writer reads the epoch again after it added a name, or removed the file of a past epoch."""
-    backend.log("b").append(NOTE)
+    consumer.writer.log("b").append(NOTE)
     refreshes: list[Changed] = []
     real = disk.write
 
@@ -328,24 +314,24 @@ def test_a_name_that_is_too_late_for_a_refresh_is_added_again(
         return real(descriptor, data)
 
     monkeypatch.setattr(disk, "write", write)
-    backend.log("a").append(NOTE)
+    consumer.writer.log("a").append(NOTE)
     assert refreshes[0].ids == {"b"}
     assert reported(consumer.refresh()) == ({"a"}, False)
     assert consumer.is_right()
 
 
 def test_the_file_of_an_epoch_exists_before_the_epoch(
-    backend: LocalBackend, consumer: Consumer, path: Path, monkeypatch: pytest.MonkeyPatch
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-131: a writer that sees a new epoch finds its file: nothing counts as lost."""
-    backend.log("a").append(NOTE)
+    consumer.writer.log("a").append(NOTE)
     real = disk.write_at
     seen: list[bool] = []
 
     def write_at(descriptor: int, data: bytes, offset: int) -> None:
         real(descriptor, data, offset)
-        seen.append(current(path).exists())
-        in_another_thread(lambda: backend.log("b").append(NOTE)).join(60)
+        seen.append(current(consumer.path).exists())
+        in_another_thread(lambda: consumer.writer.log("b").append(NOTE)).join(60)
 
     monkeypatch.setattr(disk, "write_at", write_at)
     assert not consumer.refresh().every
@@ -363,11 +349,11 @@ def use(backend: LocalBackend) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_writer_that_dies_at_any_call_leaves_no_unrecorded_change(
-    when: faults.When, consumer: Consumer, path: Path
+    when: faults.When, consumer: Consumer
 ) -> None:
     """F-130: the name is added before the change."""
     for at in range(1, 100):
-        writer = LocalBackend(str(path), durability="os")
+        writer = LocalBackend(str(consumer.path), durability="os")
         fault = faults.kill(at=at, when=when)
         with contextlib.suppress(faults.Killed), fault:
             use(writer)
@@ -384,17 +370,17 @@ def test_a_writer_that_dies_at_any_call_leaves_no_unrecorded_change(
 
 @pytest.mark.parametrize("only", [faults.MUTATING, faults.READING], ids=["writing", "looking"])
 def test_a_consumer_with_any_failing_call_misses_nothing(
-    only: tuple[str, ...], backend: LocalBackend, consumer: Consumer
+    only: tuple[str, ...], consumer: Consumer
 ) -> None:
     """F-133: an error makes a refresh compare everything."""
     for at in range(1, 100):
-        backend.log("a").append(NOTE)
-        backend.log("b").append(NOTE)
+        consumer.writer.log("a").append(NOTE)
+        consumer.writer.log("b").append(NOTE)
         consumer.fault = fault = faults.fail(errno.EIO, at=at, only=only)
         assert consumer.refresh().every == fault.fired
         assert consumer.is_right(), at
         consumer.fault = contextlib.nullcontext()
-        backend.log("b").append(NOTE)
+        consumer.writer.log("b").append(NOTE)
         consumer.refresh()
         assert consumer.is_right(), at
         if not fault.fired:
@@ -407,11 +393,7 @@ def test_a_consumer_with_any_failing_call_misses_nothing(
 
 @pytest.mark.parametrize("cause", [errno.ENOSPC, errno.EACCES, errno.EMFILE])
 def test_a_writer_that_cannot_add_a_name_removes_the_file(
-    cause: int,
-    backend: LocalBackend,
-    consumer: Consumer,
-    path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    cause: int, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-132: the append succeeds, and the next refresh compares everything, once."""
     real = disk.open_file
@@ -422,34 +404,32 @@ def test_a_writer_that_cannot_add_a_name_removes_the_file(
         return real(directory, name, **options)
 
     monkeypatch.setattr(disk, "open_file", open_file)
-    backend.log("a").append(NOTE)
-    backend.log("b").append(NOTE)
+    consumer.writer.log("a").append(NOTE)
+    consumer.writer.log("b").append(NOTE)
     monkeypatch.undo()
-    assert files(path) == set()
+    assert files(consumer.path) == set()
     # A writer never creates the file again: that would hide the loss.
-    backend.log("c").append(NOTE)
-    assert files(path) == set()
+    consumer.writer.log("c").append(NOTE)
+    assert files(consumer.path) == set()
     assert consumer.refresh().every
     assert consumer.is_right()
     assert not consumer.refresh().every
 
 
-def test_a_file_that_is_missing_between_two_refreshes_counts(
-    backend: LocalBackend, consumer: Consumer, path: Path
-) -> None:
+def test_a_file_that_is_missing_between_two_refreshes_counts(consumer: Consumer) -> None:
     """F-133: each epoch from the stored one to the current one needs its file, not only the last."""
-    lost = current(path)
-    backend.log("a").append(NOTE)
+    lost = current(consumer.path)
+    consumer.writer.log("a").append(NOTE)
     consumer.look()
     lost.unlink()
-    backend.log("b").append(NOTE)
+    consumer.writer.log("b").append(NOTE)
     assert consumer.refresh().every
     assert consumer.is_right()
     assert not consumer.refresh().every
 
 
 def test_a_writer_that_can_neither_add_nor_remove_tries_again(
-    backend: LocalBackend, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-130, F-132: a name that a full disk cut off hides no other, and is added at the next change."""
     real = disk.write
@@ -463,22 +443,22 @@ def test_a_writer_that_can_neither_add_nor_remove_tries_again(
     with monkeypatch.context() as patch:
         patch.setattr(disk, "write", write)
         patch.setattr(disk, "remove", remove)
-        backend.log("long").append(NOTE)
-    backend.log("b").append(NOTE)
+        consumer.writer.log("long").append(NOTE)
+    consumer.writer.log("b").append(NOTE)
     assert consumer.refresh().ids >= {"b"}
-    backend.log("long").append(NOTE)
+    consumer.writer.log("long").append(NOTE)
     assert reported(consumer.refresh()) == ({"long"}, False)
     assert consumer.is_right()
 
 
 def test_files_that_no_consumer_reads_do_not_grow(
-    backend: LocalBackend, consumer: Consumer, path: Path, monkeypatch: pytest.MonkeyPatch
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-132: beyond a size the file is removed; the next refresh compares everything."""
     monkeypatch.setattr(change_marks, "MAX_BYTES", 100)
     for n in range(200):
-        backend.log(f"session-{n:03}").append(NOTE)
-    assert files(path) == set()
+        consumer.writer.log(f"session-{n:03}").append(NOTE)
+    assert files(consumer.path) == set()
     assert consumer.refresh().every
     assert consumer.is_right()
 
@@ -486,17 +466,15 @@ def test_files_that_no_consumer_reads_do_not_grow(
 # -- external changes ---------------------------------------------------------------------------
 
 
-def test_the_directory_can_be_removed_at_any_time(
-    backend: LocalBackend, consumer: Consumer, path: Path
-) -> None:
+def test_the_directory_can_be_removed_at_any_time(consumer: Consumer) -> None:
     """F-128, F-132: the next refresh compares everything, and writers find the new directory."""
-    backend.log("a").append(NOTE)
-    shutil.rmtree(path / "marks")
-    backend.log("b").append(NOTE)
+    consumer.writer.log("a").append(NOTE)
+    shutil.rmtree(consumer.path / "marks")
+    consumer.writer.log("b").append(NOTE)
     assert consumer.refresh().every
     assert consumer.is_right()
-    backend.log("b").release_files()  # type: ignore[attr-defined]
-    backend.log("b").append(NOTE)
+    consumer.writer.log("b").release_files()  # type: ignore[attr-defined]
+    consumer.writer.log("b").append(NOTE)
     assert consumer.refresh().ids == {"b"}
     assert consumer.is_right()
 
@@ -518,9 +496,9 @@ def test_a_store_without_marks_works(shape: str, path: Path) -> None:
     assert os.listdir(path / "trash") == []
 
 
-def test_a_read_only_store_creates_no_marks(backend: LocalBackend, path: Path) -> None:
+def test_a_read_only_store_creates_no_marks(consumer: Consumer, path: Path) -> None:
     """F-128: it begins no epoch, and compares everything each time."""
-    backend.close()
+    consumer.writer.close()
     shutil.rmtree(path / "marks")
     reader = LocalBackend(str(path), read_only=True)
     assert reader.changed("") == Changed(every=True)
@@ -530,36 +508,32 @@ def test_a_read_only_store_creates_no_marks(backend: LocalBackend, path: Path) -
     assert not (path / "marks").exists()
 
 
-def test_a_copied_store_is_compared_completely(
-    backend: LocalBackend, consumer: Consumer, path: Path, tmp_path: Path
-) -> None:
+def test_a_copied_store_is_compared_completely(consumer: Consumer, tmp_path: Path) -> None:
     """F-133: the copy of `marks` is of another moment than the copies of the logs."""
-    backend.log("a").append(NOTE)
-    shutil.copytree(path, tmp_path / "copy")
+    consumer.writer.log("a").append(NOTE)
+    shutil.copytree(consumer.path, tmp_path / "copy")
     copy = Consumer(tmp_path / "copy")
     copy.since = consumer.since
     assert copy.refresh().every
     assert not copy.refresh().every
 
 
-def test_marks_that_another_consumer_read_are_missed(
-    backend: LocalBackend, consumer: Consumer, path: Path
-) -> None:
+def test_marks_that_another_consumer_read_are_missed(consumer: Consumer) -> None:
     """F-133: of two consumers, each compares everything after the other removed files."""
-    other = Consumer(path)
+    other = Consumer(consumer.path)
     for one in (other, consumer, other, consumer):
-        backend.log("a").append(NOTE)
+        consumer.writer.log("a").append(NOTE)
         assert one.refresh().every
         assert one.is_right()
 
 
 def test_everything_is_compared_after_a_reboot(
-    backend: LocalBackend, consumer: Consumer, path: Path, monkeypatch: pytest.MonkeyPatch
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-133: a power cut may have lost names that were never synced; also where the boot is not known."""
     for boot in ("another", "", ""):
-        backend.log("a").append(NOTE)
-        current(path).write_bytes(b"")
+        consumer.writer.log("a").append(NOTE)
+        current(consumer.path).write_bytes(b"")
         monkeypatch.setattr(changes, "boot_id", lambda boot=boot: boot)
         assert consumer.refresh().every
         assert consumer.is_right()
@@ -567,17 +541,15 @@ def test_everything_is_compared_after_a_reboot(
 
 
 @pytest.mark.parametrize("left", [0, 5])
-def test_a_truncated_epoch_is_extended_in_place(
-    left: int, backend: LocalBackend, path: Path
-) -> None:
+def test_a_truncated_epoch_is_extended_in_place(left: int, path: Path) -> None:
     """F-129: a file that is too short is filled with zeros, never replaced, and never mapped too short."""
-    backend.close()
+    LocalBackend(str(path), durability="os").log("a").append(NOTE)
+    gc.collect()
     os.truncate(path / "marks/epoch", left)
     inode = (path / "marks/epoch").stat().st_ino
-    writer = LocalBackend(str(path), durability="os")
     consumer = Consumer(path)
     for _ in range(2):
-        writer.log("a").append(NOTE)
+        consumer.writer.log("a").append(NOTE)
         consumer.refresh()
         assert consumer.is_right()
     assert ((path / "marks/epoch").stat().st_size, (path / "marks/epoch").stat().st_ino) == (
@@ -586,16 +558,13 @@ def test_a_truncated_epoch_is_extended_in_place(
     )
 
 
-def test_sessions_that_other_programs_add_or_remove_are_reported(
-    backend: LocalBackend, consumer: Consumer, path: Path
-) -> None:
+def test_sessions_that_other_programs_add_or_remove_are_reported(consumer: Consumer) -> None:
     """F-133: names are compared, although no writer recorded them; not if the directory is unchanged."""
-    del backend
-    shutil.copytree(path / "sessions/a", path / "sessions/d")
-    shutil.rmtree(path / "sessions/b")
+    shutil.copytree(consumer.path / "sessions/a", consumer.path / "sessions/d")
+    shutil.rmtree(consumer.path / "sessions/b")
     assert consumer.refresh().present == frozenset({"a", "c", "d"})
     assert set(consumer.stamps) == {"a", "c", "d"}
-    os.utime(path / "sessions", ns=(10**18, 10**18))
+    os.utime(consumer.path / "sessions", ns=(10**18, 10**18))
     assert consumer.refresh().present is not None
     changed = consumer.refresh()
     assert (reported(changed), changed.present) == ((set(), False), None)
@@ -610,11 +579,11 @@ def test_an_invalid_text_means_that_nothing_is_known(since: str, consumer: Consu
 
 
 def test_a_session_that_stays_locked_is_reported_again(
-    backend: LocalBackend, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-131: a writer that holds its lock for long does not block a refresh."""
     monkeypatch.setattr(changes, "PATIENCE", 0.01)
-    log = backend.log("a")
+    log = consumer.writer.log("a")
     log.append(NOTE)
     lock = log.files.lock  # type: ignore[attr-defined]
     lock.acquire(0.0)
@@ -646,28 +615,26 @@ def mapped_and_open() -> str:
     return "\n".join(paths)
 
 
-def test_a_forked_child_continues_with_what_is_recorded(
-    backend: LocalBackend, consumer: Consumer, path: Path
-) -> None:
+def test_a_forked_child_continues_with_what_is_recorded(consumer: Consumer) -> None:
     """F-130: a child does not add what its parent added, and adds names in a new epoch itself."""
-    backend.log("a").append(NOTE)
+    consumer.writer.log("a").append(NOTE)
 
     def in_child(*session_ids: str) -> None:
         pid = os.fork()
         if pid == 0:
             try:
                 for session_id in session_ids:
-                    backend.log(session_id).append(NOTE)
+                    consumer.writer.log(session_id).append(NOTE)
             finally:
                 os._exit(0)
         os.waitpid(pid, 0)
 
     in_child("a")
-    assert current(path).read_text().split() == ["a"]
+    assert current(consumer.path).read_text().split() == ["a"]
     assert consumer.refresh().ids == {"a"}
     assert consumer.is_right()
     in_child("a", "b")
     assert consumer.refresh().ids == {"a", "b"}
-    backend.log("a").append(NOTE)
+    consumer.writer.log("a").append(NOTE)
     assert consumer.refresh().ids == {"a"}
     assert consumer.is_right()
