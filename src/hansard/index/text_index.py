@@ -293,34 +293,35 @@ class TextIndexer:
     def _read(self, session_id: str) -> bool:
         """Read what is new in a session; return whether that was all."""
         row = self._storage.one("SELECT title, damaged FROM index_session WHERE id = ?", session_id)
-        damaged = row is not None and row[1]
-        if row is not None and not damaged:
+        if row is not None and not row[1]:
             try:
                 return self._read_log(self._backend.log(session_id), title=row[0])
-            except SessionDeleted:
-                pass  # since the catalog was refreshed
-            except UNREADABLE:
-                damaged = True
-        log = find_log(self._storage, session_id)
-        if log is not None and damaged:
-            # What cannot be shown is not found, even if it was read once.
-            self._remove(log)
-        elif log is not None:
-            self._change(log, living=False)
-        # What forks show of it.
+            except (SessionDeleted, *UNREADABLE):
+                self._forget(session_id)
+        # In the trash, or damaged: only what forks show of it is found.
         ask = "SELECT coalesce(max(at), 0) FROM index_log WHERE parent = ?"
         (need,) = self._storage.one(ask, session_id)
         try:
-            return not need or self._read_log(
-                self._backend.log(session_id, from_trash=True), upto=need
-            )
+            if need:
+                self._read_log(self._backend.log(session_id, from_trash=True), upto=need)
         except UNREADABLE:
-            return True  # the forks cannot be shown either
+            self._forget(session_id)  # the forks cannot be shown either
+        log = find_log(self._storage, session_id)
+        if log is not None:
+            self._change(log, living=False)
+        return True
+
+    def _forget(self, session_id: str) -> None:
+        """Remove a log and its texts: only some of what was read may be stored."""
+        log = find_log(self._storage, session_id)
+        if log is not None:
+            self._remove(log)
 
     def _read_log(self, found: Log, *, title: str | None = None, upto: int = 0) -> bool:
         """Read what is new in a log, or what the step may; return whether that was all.
 
-        `title`: of a living session. `upto`: the last seq that forks show, of one in the trash.
+        `title`: of a living session. `upto`: the last seq that forks show, of another: all of it is read, so
+        that a session that fails is not read again and again.
         """
         own = found.reader()
         head, first = own.head(), own.first()
@@ -345,11 +346,11 @@ class TextIndexer:
         at = 0 if forked is None else min(forked.seq, log.first, upto)
         living = title is not None
         if forked is not None and (at, living) != (log.at, log.living):
-            self._read_deleted_parent(forked.parent)
+            self._read_parent(forked.parent)
         reader = _LogReader(self._storage, self._rows, own, log, redactions)
         new = redaction.of([event for event in controls if event.seq > log.checked])
         reader.redact([seq for seq in new.seqs if log.first < seq <= log.seq])
-        seq, stamp, complete = reader.read(upto)
+        seq, stamp, complete = reader.read(upto, limited=living)
         self._change(log, living=living, at=at, seq=seq, stamp=stamp, checked=head.seq)
         if complete and forked is not None:
             reader.add_inherited(self._graph, taken, streams)
@@ -394,11 +395,11 @@ class TextIndexer:
         self._rows.remove("TRUE", log)
         self._storage.do("DELETE FROM index_log WHERE log = ?", log.log)
 
-    def _read_deleted_parent(self, parent: str) -> None:
-        """Read a parent that is in the trash, or damaged, as far as its forks show it."""
+    def _read_parent(self, parent: str) -> None:
+        """Read a parent that is in the trash, or unreadable, as far as its forks show it."""
         self._storage.do(
             "INSERT INTO index_unread (id) SELECT ? WHERE NOT EXISTS "
-            "(SELECT 1 FROM index_session WHERE id = ? AND NOT damaged) ON CONFLICT DO NOTHING",
+            "(SELECT 1 FROM index_log WHERE id = ? AND living) ON CONFLICT DO NOTHING",
             parent,
             parent,
         )
@@ -436,8 +437,8 @@ class _LogReader:
         self._unfinished: dict[str, int] = {}
         self._open: dict[str, int] = {}
 
-    def read(self, upto: int) -> tuple[int, str, bool]:
-        """Read up to a seq, or until the step is full.
+    def read(self, upto: int, *, limited: bool) -> tuple[int, str, bool]:
+        """Read up to a seq, or, if `limited`, until the step is full.
 
         Return the last seq that was read, its time, and whether nothing is left.
         """
@@ -452,7 +453,7 @@ class _LogReader:
                 if self._take(event):
                     at, stamp = event.seq, event.stamp
             rows.left -= _EVENT * len(events)
-            if rows.is_full() and not self._open and at < upto:
+            if limited and rows.is_full() and not self._open and at < upto:
                 complete = False
                 break
         for stream, _ in known.items() - self._unfinished.items():

@@ -515,3 +515,29 @@ def test_a_search_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mon
         store.restore("s0")
         assert ("s0", 1) in places(store, "lion", limit=1000)
         assert added == [51]
+
+
+def test_a_failed_read_stores_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-35: if a log cannot be read to its end, its texts are removed, but not those that a fork shows."""
+    monkeypatch.setattr(text_index, "STEP", 200)
+    take = text_index._LogReader._take
+
+    def failing(self: text_index._LogReader, event: hansard.Event) -> bool:
+        if self._log.id == "a" and event.seq == 250:
+            raise hansard.Damaged("log", 0, "unreadable", "")
+        return take(self, event)
+
+    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
+        say(store, "a", *["zebra"] * 300)
+        store.session("a").fork("b", at=200)
+        with monkeypatch.context() as patch:
+            patch.setattr(text_index._LogReader, "_take", failing)
+            found = places(store, "zebra", limit=1000)
+            assert found == [("b", seq) for seq in range(1, 201)]
+        say(store, "a", "lion")
+        assert len(places(store, "zebra", limit=1000)) == 300
+        with sqlite3.connect(index_of(tmp_path / "store")) as connection:
+            assert connection.execute("SELECT count(*) FROM index_text").fetchone() == (301,)
+        connection.close()
