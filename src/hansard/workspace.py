@@ -138,13 +138,13 @@ def _opened(path: str) -> Iterator[int]:
         disk.close(directory)
 
 
-def _git_directory(folder: str) -> str | None:
+def _git_directory(top: str) -> str | None:
     """Return the git directory of a directory: `.git`, or the target of a file of this name."""
-    git = os.path.join(folder, _GIT)
+    git = os.path.join(top, _GIT)
     if _is_git(git):
         return git
     try:
-        with _opened(folder) as directory:
+        with _opened(top) as directory:
             text = disk.read_all(directory, _GIT, _LIMIT)
     except OSError:
         return None
@@ -152,7 +152,7 @@ def _git_directory(folder: str) -> str | None:
     target = os.fsdecode(text.removeprefix(_POINTER).strip(b" \t\r\n"))
     if not text.startswith(_POINTER) or not target or "\0" in target:
         return None
-    git = os.path.normpath(os.path.join(folder, target))
+    git = os.path.normpath(os.path.join(top, target))
     return git if _is_git(git) else None
 
 

@@ -365,7 +365,7 @@ _left_open = False
 
 def hold_before_fork() -> None:
     """Ensure that no thread uses SQLite when the process is forked. `store` calls it."""
-    global _left_open  # noqa: PLW0603 - a fork is of the whole process
+    global _left_open  # noqa: PLW0603 - a fork concerns the process
     _left_open = False
     deadline = time.monotonic() + _FORK_WAIT
     for index in list(_indexes):

@@ -317,7 +317,7 @@ def label(value: object) -> str:
     text = msgspec.json.encode(_plain(value), order="sorted")
     if len(text) <= _LONGEST:
         return text.decode()
-    return f"sha256 {hashlib.sha256(text).hexdigest()}"  # which is no JSON, and so no other value's
+    return f"sha256 {hashlib.sha256(text).hexdigest()}"  # not JSON, so it equals no other value
 
 
 def _plain(value: object) -> object:

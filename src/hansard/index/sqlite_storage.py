@@ -169,7 +169,7 @@ opening = threading.RLock()
 class Connection(sqlite3.Connection):
     """A connection that no thread uses while the process is forked (`index.hold_before_fork`).
 
-    SQLite has locks for the whole process: a child in which a missing thread holds one would wait forever.
+    SQLite has process-wide locks: a child in which a missing thread holds one would wait permanently.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -297,7 +297,7 @@ class TextIndexer:
             try:
                 return self._read_log(self._backend.log(session_id), title=row[0])
             except (SessionDeleted, *UNREADABLE):
-                self._forget(session_id)
+                self._forget(session_id)  # only some of its texts may be stored
         # In the trash, or damaged: only what forks show of it is found.
         ask = "SELECT coalesce(max(at), 0) FROM index_log WHERE parent = ?"
         (need,) = self._storage.one(ask, session_id)
@@ -312,10 +312,11 @@ class TextIndexer:
         return True
 
     def _forget(self, session_id: str) -> None:
-        """Remove a log and its texts: only some of what was read may be stored."""
+        """Remove a log and its texts."""
         log = find_log(self._storage, session_id)
         if log is not None:
-            self._remove(log)
+            self._rows.remove("TRUE", log)
+            self._storage.do("DELETE FROM index_log WHERE log = ?", log.log)
 
     def _read_log(self, found: Log, *, title: str | None = None, upto: int = 0) -> bool:
         """Read what is new in a log, or what the step may; return whether that was all.
@@ -338,7 +339,7 @@ class TextIndexer:
             streams = self._graph.new_streams(own.session_id, seen)
         log = find_log(self._storage, own.session_id)
         if log is not None and not _continues(own, head, controls, log):
-            self._remove(log)
+            self._forget(log.id)
             log = None
         if log is None:
             log = self._begin(own.session_id, head, first, forked)
@@ -390,10 +391,6 @@ class TextIndexer:
             *values.values(),
             log.log,
         )
-
-    def _remove(self, log: TextLog) -> None:
-        self._rows.remove("TRUE", log)
-        self._storage.do("DELETE FROM index_log WHERE log = ?", log.log)
 
     def _read_parent(self, parent: str) -> None:
         """Read a parent that is in the trash, or unreadable, as far as its forks show it."""
