@@ -460,10 +460,15 @@ async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     assert chat[3]["content"] == "heard {'result': '18 °C here'}"
     assert not stored.pairing()
     stored.add_message({"role": "user", "content": "from elsewhere"})
-    found = await got(service)
-    assert texts(found)[-1] == "from elsewhere"
+    assert texts(await got(service))[-1] == "from elsewhere"
     assert await turn(runner_of(service, look), "and now")
     assert texts(await got(service))[-1] == "6 contents"
+    stored.add_message({**chat[1], "content": "Let me look."})
+    stored.add_message({"role": "tool", "tool_call_id": "c9", "content": "dry"})
+    found = await got(service)
+    assert texts(found)[-1] == "Let me look."
+    assert found.events[-2].get_function_calls()[0].args == {"where": "here"}
+    assert found.events[-1].get_function_responses()[0].response == {"result": "dry"}
     last = stored.seq
     stored.redact(2, reason="private")
     assert stored.seq == last + 1

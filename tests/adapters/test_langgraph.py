@@ -754,6 +754,12 @@ def test_dropped_history_raises(store: hansard.Store) -> None:
     session.drop_history(puts[-1])
     with pytest.raises(hansard.HansardError, match="dropped"):
         saver.get_tuple(at("t"))
+    # A new checkpoint is not built on the dropped ones.
+    held, versions = {"messages": [HumanMessage("new")]}, {"messages": "9"}
+    saver.put(at("t"), checkpoint_of(10**8 - 1, held, versions), {}, dict(versions))
+    found = saver.get_tuple(at("t"))
+    assert found is not None
+    assert found.checkpoint["channel_values"] == held
 
 
 def test_a_session_of_another_framework_can_become_a_thread(store: hansard.Store) -> None:

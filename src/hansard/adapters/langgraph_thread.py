@@ -214,9 +214,6 @@ class Thread(Projection):
             else:
                 continue
             found.values[channel] = value
-        before = self.checkpoints.get((put.ns, put.id))
-        if before is not None and before.hidden:
-            self._writes.pop((put.ns, put.id), None)
         self.checkpoints[put.ns, put.id] = found
         if put.mirrored is not None:
             self.mirror = self._values.get((event.seq, put.mirrored.channel))
@@ -259,8 +256,6 @@ class Thread(Projection):
             for checkpoint_id in ids:
                 if (ns, checkpoint_id) in self.checkpoints:
                     self.checkpoints[ns, checkpoint_id].hidden = True
-                else:
-                    self._writes.pop((ns, checkpoint_id), None)
 
     # -- questions --------------------------------------------------------------------------------
 
