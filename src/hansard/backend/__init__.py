@@ -1,4 +1,1 @@
-"""WHERE IT LIVES: the contract that every backend keeps, and the backends.
-
-Read `contract` first; then `local` (files) and `memory`.
-"""
+"""The contract of a backend, and the backends: read `contract`, `memory`, then `local`."""

@@ -359,7 +359,7 @@ class Log(ABC):
         """Check all that is stored of the session, and return what is wrong with it.
 
         If a sync has failed and nothing is found, appends are allowed again. With `filter`, check that
-        erased events have no data. `SessionNotFound` if there is no such session.
+        erased events have no data. `SessionNotFound` if the session does not exist.
         """
 
     def drop_checkpoint(self) -> None:  # noqa: B027 - a backend need not have any

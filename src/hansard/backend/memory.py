@@ -106,7 +106,7 @@ class _Record:
 
     @contextmanager
     def writing(self, session_id: str) -> Iterator[None]:
-        """Lock it; refuse an append by a signal handler during an append of its own thread."""
+        """Lock it; refuse an append by a signal handler that interrupts an append."""
         with self.changed:
             if self._is_written:
                 raise Reentered(

@@ -116,7 +116,7 @@ class Home(msgspec.Struct, frozen=True):
         owner: the uid of the store's owner.
         user: the uid of this process.
         free_bytes: free space in bytes; None if unknown.
-        free_files: number of files that can still be created; None where there is no limit.
+        free_files: number of files that can still be created; None if unlimited.
     """
 
     file_system: str = ""

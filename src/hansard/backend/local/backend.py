@@ -315,7 +315,7 @@ class LocalBackend(Backend):
                 session_id = next(self._ids_of([name]), None)
                 if session_id is None:
                     continue
-                # A repair may reveal the id of a name that stands for itself.
+                # A repair may reveal the id of a hashed name.
                 if session_id != name or not names.is_hashed(name):
                     known[name] = session_id
             yield session_id, name

@@ -369,9 +369,9 @@ class LocalReader(LogReader):
         reader, tail, chain = self._open()
         begin = reader.segment.start.seq
         if chain is not None and after < begin:
-            for piece, behind in chain.forwards(after, upto):
+            for piece, before in chain.forwards(after, upto):
                 # Not further: what was sealed after this look may have been joined to it.
-                yield LocalChunk(piece, behind, min(upto, begin))
+                yield LocalChunk(piece, before, min(upto, begin))
         if upto <= begin:
             return
         start = reader.locate(after, tail.position) if after > begin else reader.segment.start
@@ -565,7 +565,7 @@ class LocalLog(InternalLog):
         return LocalReader(self)
 
     def look(self) -> Look | None:
-        """Look at the end of the log; None if there is no session."""
+        """Look at the end of the log; None if the session does not exist."""
         if self._backend.latest is not self:
             self._backend.used(self)
         try:
@@ -579,7 +579,7 @@ class LocalLog(InternalLog):
         return None if found is None else (*found, self._known)
 
     def existing(self) -> Look:
-        """Look at the end of the log; raise if there is no session."""
+        """Look at the end of the log; raise if the session does not exist."""
         found = self.look()
         if found is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
@@ -637,9 +637,9 @@ class LocalLog(InternalLog):
         files, reader = self.files, self.files.reader
         chain = None if reader is None else files.chain(reader)
         if chain is not None:
-            for piece, behind in chain.forwards(0, chain.upto):
+            for piece, before in chain.forwards(0, chain.upto):
                 for line in piece.lines(format.decode_lines):
-                    if behind < line.seq <= chain.upto:
+                    if before < line.seq <= chain.upto:
                         yield event_of(line)
         # Even without a valid header, the lines after it may be valid.
         segment = files.raw() if reader is None else reader.segment

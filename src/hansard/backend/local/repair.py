@@ -86,7 +86,6 @@ class _File:
     first_record: bytes = b""
     #: The log begins with it, as far as it is known.
     begins: bool = True
-    shut: tuple[str, ...] = ()
     reader: SegmentReader | None = None
     end: Position | None = None
     #: The time of the last event.
@@ -145,6 +144,9 @@ class _Repair:
         """Return a path, for messages."""
         return self.root.path_of(self.name, file)
 
+    def _not_found(self) -> SessionNotFound:
+        return SessionNotFound(f"no session {self.session_id!r} in this store")
+
     def _temporary(self, base: str) -> tuple[str, int]:
         """Create a file that is removed at the end unless it was renamed."""
         name = names.temporary(base)
@@ -165,7 +167,7 @@ class _Repair:
             if there != disk.identity(self.directory)[:2]:
                 raise deleted(self.session_id)
             return
-        raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        raise self._not_found()
 
     def _acquire(self, name: str, timeout: float) -> Lock:
         file = disk.open_file(self.directory, name, writable=True, create=True)
@@ -184,18 +186,6 @@ class _Repair:
         disk.move(self.directory, temporary, self.directory, names.LOCK)
 
     # -- what there is --------------------------------------------------------------------------
-
-    def _active(self) -> _File:
-        try:
-            active = self._look_at(names.LOG, 0)
-        except FileNotFoundError:
-            raise SessionNotFound(f"no session {self.session_id!r} in this store") from None
-        # One that was damaged while it was deleted or restored is here: neither was acknowledged.
-        if DELETED in active.shut and active.end is not None:
-            raise deleted(self.session_id)
-        if active.first_record:
-            self._begin = format.decode_first(active.first_record).seq
-        return active
 
     def _sealed(self, active: _File) -> list[_File]:
         """Look at the sealed segments before the active one."""
@@ -259,7 +249,10 @@ class _Repair:
             segment_scan.committed(segment, piece.start, piece.data, piece.end)
         if found.name != names.LOG and SEALED not in end.shut:
             raise segment.damaged(end.position.offset, "the file ends here: it has been cut")
-        found.reader, found.end, found.shut = reader, end.position, end.shut
+        # One that was damaged while it was deleted or restored is here: neither was acknowledged.
+        if found.name == names.LOG and DELETED in end.shut:
+            raise deleted(self.session_id)
+        found.reader, found.end = reader, end.position
         found.last, found.time = end.position.seq, end.time or reader.last_time(end.position)
 
     def _salvage(self, found: _File, path: str, error: Damaged) -> None:
@@ -304,7 +297,12 @@ class _Repair:
 
     def run(self) -> RepairResult:
         """Look at all segments, and repair them. The locks are held."""
-        active = self._active()
+        try:
+            active = self._look_at(names.LOG, 0)
+        except FileNotFoundError:
+            raise self._not_found() from None
+        if active.first_record:
+            self._begin = format.decode_first(active.first_record).seq
         sealed = self._sealed(active)
         headless = not active.first
         active.first = active.first or _guess_first(active, sealed)

@@ -1,7 +1,7 @@
 """Check every byte of a session's files, and list their lines, valid or not.
 
-`verify` judges a log as a whole. `records` is for people who look for what went wrong: it judges each line by
-itself, and nothing in it raises because of what a file holds.
+`verify` judges a complete log. `records` is for people who diagnose damage: it judges each line separately,
+and never raises because of the content of a file.
 """
 
 from collections import Counter
