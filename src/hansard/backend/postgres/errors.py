@@ -30,54 +30,25 @@ _ROLLED_BACK: Final = ("40001", "40P01")
 #: What libpq says about a server that may be reachable soon. Matched as text, because an error of the first
 #: connection has no SQLSTATE. Other errors (wrong password, no such database) do not pass by waiting.
 _UNREACHABLE: Final = (
-    "connection refused",
-    "connection reset",
-    "connection timed out",
-    "timeout expired",
-    "no route to host",
-    "network is unreachable",
-    "broken pipe",
-    "no such file or directory",
-    "temporary failure in name resolution",
-    "server closed the connection",
-    "could not receive data",
-    "could not send data",
-    "the database system is",
-    "terminating connection",
-    "too many clients",
-    "connection slots",
-    "session is read-only",
-    "server is in hot standby",
-)
-
+    "connection refused", "connection reset", "connection timed out", "timeout expired", "no route to host",
+    "network is unreachable", "broken pipe", "no such file or directory",
+    "temporary failure in name resolution", "server closed the connection", "could not receive data",
+    "could not send data", "the database system is", "terminating connection", "too many clients",
+    "connection slots", "session is read-only", "server is in hot standby",
+)  # fmt: skip
 
 _NO_TABLES: Final = (
-    UnknownFormat,
-    "; the store's tables are missing or have another version. Run `hansard doctor`",
-)
+    UnknownFormat, "the store's tables are missing or have another version. Run `hansard doctor`"
+)  # fmt: skip
 
 #: By SQLSTATE, what to raise for a statement that had no effect, and what to do.
 _ADVICE: Final[dict[str, tuple[type[HansardError], str]]] = {
-    "55P03": (
-        LockTimeout,
-        "; another writer held the lock for longer than lock_timeout. Retry, or raise it",
-    ),
-    "57014": (
-        BackendUnavailable,
-        "; nothing was changed. Raise statement_timeout, or reduce the load of the server",
-    ),
-    "25006": (
-        ReadOnly,
-        "; the server is a standby or read-only; nothing was changed. Use the primary, or read_only=True",
-    ),
-    "42501": (
-        ReadOnly,
-        "; the role lacks a privilege. docs/guides/postgres.md lists the grants",
-    ),
-    "3F000": _NO_TABLES,
-    "42P01": _NO_TABLES,
-    "42703": _NO_TABLES,
-}
+    "55P03": (LockTimeout, "another writer held the lock for longer than lock_timeout. Retry, or raise it"),
+    "57014": (BackendUnavailable, "nothing was changed. Raise statement_timeout, or reduce the load"),
+    "25006": (ReadOnly, "the server is read-only; nothing was changed. Use the primary, or read_only=True"),
+    "42501": (ReadOnly, "the role lacks a privilege. docs/guides/postgres.md lists the grants"),
+    "3F000": _NO_TABLES, "42P01": _NO_TABLES, "42703": _NO_TABLES,
+}  # fmt: skip
 
 
 class ConnectionLost(Exception):
@@ -124,8 +95,8 @@ def to_error(
         return DiskFailed(
             "write", url.where, OSError(errno.ENOSPC, ""), "the server's disk is full"
         )
-    kind, advice = _ADVICE.get(error.sqlstate or "", (BackendUnavailable, ""))
-    return kind(f"{url.where}: {describe(url, error)}{advice}")
+    kind, *advice = _ADVICE.get(error.sqlstate or "", (BackendUnavailable,))
+    return kind("; ".join([f"{url.where}: {describe(url, error)}", *advice]))
 
 
 def describe(url: StoreUrl, error: Exception) -> str:

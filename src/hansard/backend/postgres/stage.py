@@ -76,19 +76,9 @@ class PostgresStage(Stage):
             first = place == 0
             self._updated = new.time or format.now().decode()
             self._created = self._created or self._updated
-            self._rows.append(
-                (
-                    self._session,
-                    self._seq,
-                    append.id if first else None,
-                    len(events) if first else None,
-                    new.control,
-                    self._updated,
-                    new.kind,
-                    key if first else None,
-                    new.data.decode(),
-                )
-            )
+            ids = (append.id, len(events)) if first else (None, None)
+            event = (new.control, self._updated, new.kind, key if first else None)
+            self._rows.append((self._session, self._seq, *ids, *event, new.data.decode()))
         self._bytes += append.size
         self._unsent += append.size
         if len(self._rows) >= _MAX_EVENTS or self._unsent >= _MAX_BYTES:

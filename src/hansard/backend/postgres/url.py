@@ -88,27 +88,21 @@ def parse_url(url: str, *, schema: str | None = None) -> StoreUrl:
     connections = own.get("connections", str(_DEFAULT_CONNECTIONS))
     if not connections.isascii() or not connections.isdigit() or int(connections) < 1:
         raise ValueError(f"connections must be a number >= 1, got {connections!r:.20}")
+    try:
+        patience = float(own.get("patience", _DEFAULT_PATIENCE))
+    except ValueError:
+        patience = -1.0
+    if not patience >= 0:
+        raise ValueError(f"patience must be a number of seconds >= 0, got {own['patience']!r:.20}")
     base = url.partition("?")[0]
     return StoreUrl(
         f"{base}?{rest}" if rest else base,
         name,
         int(connections),
-        _patience(own.get("patience")),
+        patience,
         _where(location, options, name),
         _secrets(userinfo, options),
     )
-
-
-def _patience(given: str | None) -> float:
-    if given is None:
-        return _DEFAULT_PATIENCE
-    try:
-        patience = float(given)
-    except ValueError:
-        patience = -1.0
-    if not patience >= 0:
-        raise ValueError(f"patience must be a number of seconds >= 0, got {given!r:.20}")
-    return patience
 
 
 def display_url(path: str) -> str:
