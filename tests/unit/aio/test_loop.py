@@ -311,6 +311,16 @@ async def test_a_system_without_threads_is_an_error(
         await aio.open(tmp_path / "other")
     assert not (tmp_path / "other").exists()
     await store.close()
+    # A store that has no thread yet: the append is refused, and not made later.
+    monkeypatch.undo()
+    with hansard.open("memory:") as plain:
+        session = aio.over(plain).session("s")
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            await session.add_message({"refused": True})
+        monkeypatch.undo()
+        assert (await session.add_message(MESSAGE)).seq == 1
+        await aio.over(plain).close()
 
 
 async def test_errors_are_those_of_the_sync_api(tmp_path: Path) -> None:
