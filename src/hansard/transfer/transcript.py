@@ -239,17 +239,12 @@ def _markdown_entry(entry: Entry) -> str:
 
 def _markdown_part(part: MessagePart) -> str:
     text = part.pretty
-    call = f" {_code(part.call_id)}" if part.call_id else ""
-    name = f" {_code(part.name)}" if part.name else ""
-    if part.kind == "text":
-        return _quoted(text)
-    if part.kind == "thinking":
-        return f"**thinking**\n\n{_quoted(text)}"
-    if part.kind == "call":
-        return f"**call**{name}{call}\n\n{_fenced(text, 'json')}"
-    if part.kind == "result":
-        return f"**result**{name}{call}\n\n{_fenced(text)}"
-    return f"**data**{name}\n\n{_fenced(text, 'json')}"
+    if part.kind in {"text", "thinking"}:
+        return ("**thinking**\n\n" if part.kind == "thinking" else "") + _quoted(text)
+    known = part.kind in {"call", "result"}
+    named = [_code(word) for word in (part.name, part.call_id if known else "") if word]
+    label = " ".join([f"**{part.kind if known else 'data'}**", *named])
+    return f"{label}\n\n{_fenced(text, '' if part.kind == 'result' else 'json')}"
 
 
 def _quoted(text: str) -> str:
