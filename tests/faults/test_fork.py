@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from hansard.backend.memory import MemoryBackend
 from hansard.errors import LockTimeout
 from hansard.log import disk
 from hansard.store import _import_before_fork
-from tests.faults.workers import PATIENCE, Crew, Wire, open_store, said, until
+from tests.faults.workers import PATIENCE, Crew, Wire, open_store, run_threads, said, until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -210,12 +211,7 @@ def append_in_many_threads(store: hansard.Store, refused: Callable[[], None]) ->
         except BaseException as error:  # noqa: BLE001 - told by the thread that waits
             failures.append(error)
 
-    threads = [threading.Thread(target=begin_and_append, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE / 2)
-    assert not any(thread.is_alive() for thread in threads)
+    run_threads(partial(begin_and_append, number) for number in range(8))
     assert not failures, failures
     assert store.session("t").seq == 8
     wait_then_append(store, refused)

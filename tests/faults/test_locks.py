@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.faults.workers import (
     append_one,
     open_store,
     replaced,
+    run_threads,
     said,
     stay_in_mid_append,
     stay_in_mid_sync,
@@ -117,11 +119,7 @@ def test_threads_of_one_process_give_up_too_when_another_process_holds_the_lock(
     with Crew() as crew, open_store(str(path), "os", lock_timeout=0.05) as store:
         holder = crew.start(stay_in_mid_append, str(path), "s")
         holder.hear()
-        threads = [threading.Thread(target=append, args=(store,)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
+        run_threads([partial(append, store)] * 8)
         assert [type(error) for error in errors] == [LockTimeout] * 8
         assert len({id(error) for error in errors}) == 8
         holder.go()
@@ -181,14 +179,9 @@ def test_two_stores_of_one_process_on_one_directory_keep_each_other_out(tmp_path
             store.session("s").add_message({"by": f"{writer} {number}"})
 
     with open_store(str(path), "os") as one, open_store(str(path), "sync") as two:
-        threads = [
-            threading.Thread(target=append, args=(store, writer))
-            for writer, store in enumerate([one, two, one, two])
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
+        run_threads(
+            partial(append, store, writer) for writer, store in enumerate([one, two, one, two])
+        )
         assert one.session("s").seq == two.session("s").seq == 400
     found = said(path)
     for writer in range(4):

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -206,6 +206,16 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "this never came to be"
         time.sleep(0.0005)
+
+
+def run_threads(targets: Iterable[Callable[[], object]]) -> None:
+    """Run functions in threads at the same time; fail if one hangs."""
+    threads = [threading.Thread(target=target, daemon=True) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "a thread hangs"
 
 
 # -- jobs that several tests hand out -------------------------------------------------------------

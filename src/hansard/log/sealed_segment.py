@@ -273,15 +273,9 @@ class SealedSegment(Segment):
 
     def file_bytes(self, offset: int, length: int) -> bytes:
         """Return bytes of the file."""
-        try:
-            data = disk.read_at(self.descriptor, length, offset)
-            while len(data) < length:
-                more = disk.read_at(self.descriptor, length - len(data), offset + len(data))
-                if not more:
-                    raise self.damaged(offset + len(data), "the file ends here: it has been cut")
-                data += more
-        except OSError as error:
-            raise disk.explain(error, "read", self.path) from error
+        data = super().read_some(offset, length)
+        if len(data) < length:
+            raise self.damaged(offset + len(data), "the file ends here: it has been cut")
         return data
 
 
@@ -294,8 +288,7 @@ def seek_table(frames: list[tuple[int, int]]) -> bytes:
 
 def _read_index(sealed: SealedSegment) -> tuple[SegmentIndex, int]:
     """Find the index at the end of a sealed segment; return it and where its frame begins."""
-    with disk.reporting("seek", sealed.path):
-        size = disk.size(sealed.descriptor)
+    size = Segment.size(sealed)
     begin = max(0, size - _END)
     end = sealed.file_bytes(begin, size - begin)
     if len(end) < TABLE_END.size:

@@ -153,14 +153,6 @@ def open_segment(
     return Segment(descriptor, path, session_id)
 
 
-def open_raw(directory: int, path: str) -> Raw:
-    """Open an active segment with any header."""
-    try:
-        return Raw(disk.open_file(directory, names.LOG), path)
-    except OSError as error:
-        raise disk.explain(error, "read", path) from error
-
-
 def header(
     session_id: str, *, before: int, time: bytes, facts: dict[str, Any] | None = None
 ) -> tuple[bytes, Position]:

@@ -17,7 +17,7 @@ from hansard.log.checkpoint import Checkpoint
 from hansard.log.disk import Lock
 from hansard.log.format import LogEnd
 from hansard.log.sealed_chain import SealedChain
-from hansard.log.segment import Raw, Segment, open_raw, open_segment
+from hansard.log.segment import Raw, Segment, open_segment
 from hansard.log.segment_reader import SegmentReader
 from hansard.log.store_directory import StoreDirectory, deleted, is_past, sweep
 
@@ -213,7 +213,9 @@ class SessionFiles:
         if directory is None:
             return None
         try:
-            return open_raw(directory, self.path)
+            return Raw(disk.open_file(directory, names.LOG), self.path)
+        except OSError as error:
+            raise disk.explain(error, "read", self.path) from error
         finally:
             disk.close(directory)
 

@@ -628,7 +628,7 @@ class LogWriter:
             try:
                 # If the disk accepts nothing, this process remembers it, and others meet the same disk.
                 with contextlib.suppress(HansardError, OSError):
-                    self._add_note("failed", adds=FAILED)
+                    self._locked(lambda _: self._write_note("failed", FAILED, "", None))
                     # From now on the log says it, until a process has verified it.
                     files.root.failed.discard(files.session_id)
             finally:
@@ -672,9 +672,6 @@ class LogWriter:
         self._exclusive(
             lambda _: self._write_note(word, adds, removes, expected_seq), timeout=timeout
         )
-
-    def _add_note(self, word: str, *, adds: str) -> None:
-        self._locked(lambda _: self._write_note(word, adds, "", None))
 
     def _write_note(
         self, word: str, adds: str, removes: str, expected_seq: int | None
