@@ -179,20 +179,6 @@ async def test_every_key_has_its_own_session(store: hansard.Store) -> None:
 # -- repeated, killed ---------------------------------------------------------------------------
 
 
-async def test_an_entry_counts_once(store: hansard.Store) -> None:
-    """N-56, N-57: an entry with a known uuid adds nothing; one without a uuid is stored each time."""
-    ours = HansardSessionStore(store)
-    entries = chain(*(f"{number}" for number in range(9)))
-    title: Any = {"type": "custom-title", "customTitle": "yes"}
-    await ours.append(KEY, entries[:4])
-    await ours.append(KEY, [*entries[2:7], title])
-    await ours.append(KEY, [entries[5], entries[5], *entries, title])
-    assert await ours.load(KEY) == [*entries[:7], title, *entries[7:], title]
-    store.session(STORED).compact()
-    await ours.append(KEY, entries)
-    assert len(await ours.load(KEY) or ()) == 11
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_batch_is_completed_by_sending_it_again(tmp_path: Path, when: faults.When) -> None:
     """N-39, N-56: after a kill at any disk call, sending a batch again completes it."""

@@ -112,17 +112,6 @@ def test_it_gives_no_warning_of_its_own(tmp_path: Path) -> None:
     assert [message.content for message in history.messages] == ["hello"]
 
 
-def test_nothing_that_was_cleared_is_erased(store: hansard.Store) -> None:
-    """N-45: a cleared chat is empty, and the history view keeps all messages."""
-    history = HansardChatMessageHistory("s", store)
-    history.add_messages(MESSAGES)
-    history.clear()
-    history.add_user_message("again")
-    assert [message.content for message in history.messages] == ["again"]
-    assert len(store.session("s").messages(view="history")) == len(MESSAGES) + 1
-    assert {hit.seq for hit in store.search("rain")} == {1, 2, 3, 4, 6}
-
-
 def chain(history_of: Any, *answers: str) -> Any:
     """Return LangChain's loop around a model with these answers."""
     model = GenericFakeChatModel(messages=iter(AIMessage(answer) for answer in answers))

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from agents import Agent, RunConfig, RunContextWrapper, Runner, SQLiteSession, function_tool
 from agents.extensions.memory import EncryptedSession
-from agents.memory import Session
 from agents.memory.openai_responses_compaction_session import OpenAIResponsesCompactionSession
-from agents.memory.session import _session_accepts_wrapper
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import hansard
@@ -73,17 +71,6 @@ def written(value: object) -> str:
 # -- the protocol -------------------------------------------------------------------------------
 
 
-def test_it_is_a_session_of_the_sdk(store: hansard.Store) -> None:
-    """It implements the protocol, and accepts the run's context everywhere."""
-    session = HansardSession("s", store, session_settings={"limit": 3})
-    assert isinstance(session, Session)
-    assert _session_accepts_wrapper(session)
-    assert session.session_settings is not None
-    assert session.session_settings.limit == 3
-    assert "'s'" in repr(session)
-    assert not store.exists("s")
-
-
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: str(item.get("type", item.get("role"))))
 def test_every_item_comes_back_equal(item: Item, store: hansard.Store) -> None:
     """N-64: an item of any shape comes back equal, and its text is stored once."""
@@ -97,15 +84,6 @@ def test_every_item_comes_back_equal(item: Item, store: hansard.Store) -> None:
     assert json.dumps(message).count(LONG) == json.dumps(item).count(LONG)
     assert written(run(session.pop_item())) == before
     assert run(session.get_items()) == []
-
-
-def test_items_can_be_found(store: hansard.Store) -> None:
-    """The search finds texts of users, models and tools, and arguments of tools."""
-    run(HansardSession("s", store).add_items(ITEMS))
-    assert {hit.seq for hit in store.search("rain")} == {1, 2, 3, 5, 7, 12}
-    assert [hit.seq for hit in store.search("weather Ulm")] == [6]
-    assert [hit.seq for hit in store.search("umbrella")] == [11]
-    assert not store.search("summary_text")
 
 
 def random_item(rng: random.Random) -> Item:

@@ -35,18 +35,6 @@ def test_a_path_is_opened_once(tmp_path: Path) -> None:
     assert hansard.aio.under(first) is store
 
 
-async def test_an_open_store_is_used_directly(tmp_path: Path) -> None:
-    """A given store is used directly, sync and async."""
-    with hansard.open(tmp_path / "data", durability="os") as store:
-        awaited = await opening.aopened(store)
-        assert await opening.aopened(awaited) is awaited is await opening.aopened(store)
-        assert opening.opened(awaited) is store is opening.opened(store)
-        await awaited.session("s").add_message(HELLO)
-        assert store.session("s").messages() == [HELLO]
-    with pytest.raises(hansard.Closed):
-        await awaited.session("s").messages()
-
-
 def test_memory_is_a_new_store_each_time() -> None:
     """`memory:` is a new store each time, as for `hansard.open`."""
     one, other = opening.opened("memory:"), opening.opened("memory:")

@@ -219,20 +219,6 @@ def test_a_run_continues_another_framework(store: hansard.Store) -> None:
 # -- runs ---------------------------------------------------------------------------------------
 
 
-def test_the_next_run_continues_a_conversation(store: hansard.Store) -> None:
-    """N-60: the stored messages are those of the run, and the next run begins with them."""
-    persistence = SessionPersistence(store)
-    agent = agent_of(persistence)
-    first = run(agent.run("look", conversation_id="s"))
-    assert run(persistence.load("s")) == first.all_messages()
-    second = run(agent_of(SessionPersistence(store)).run("and now?", conversation_id="s"))
-    assert second.all_messages()[:4] == first.all_messages()
-    assert len(second.new_messages()) == 2
-    assert run(persistence.load("s")) == second.all_messages()
-    assert second.output == "given 5"
-    assert {event.kind for event in store.session("s").events()} == {"message.added"}
-
-
 def test_a_streamed_run_is_stored(store: hansard.Store) -> None:
     """A streamed run, and one that stops during iteration, are stored."""
     persistence = SessionPersistence(store)

@@ -135,14 +135,6 @@ def found(call_id: str, text: str = "4") -> Message:
     return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
-def test_chat_results_follow_their_call() -> None:
-    """N-55: late results and stand-ins follow their call."""
-    late = found("a")
-    repaired = repair([CALL, ASK, late, found("a", "again"), found("z")])
-    assert repaired == [CALL, found("a"), found("b", NO_RESULT), ASK]
-    assert repaired[1] is late
-
-
 def test_an_id_used_again_has_a_result_for_each_call() -> None:
     """N-55: a result answers the last call with its id; an earlier one without a result gets a stand-in."""
     call: Message = {"role": "assistant", "tool_calls": [{"id": "call_0"}]}
