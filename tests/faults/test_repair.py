@@ -210,6 +210,7 @@ def test_a_damaged_header_is_made_anew(log: Log, bench: Bench) -> None:
         bytes(log.start - 1) + log.data[log.start - 1 :],
         log.data[log.start :],
         log.data.replace(b'"session":"s"', b'"session":"t"', 1),
+        log.data[: log.start - 4] + b"0" + log.data[log.start - 3 :],  # only its checksum
     ):
         events = repair_log(bench, bad, truth)
         assert events == truth
@@ -421,6 +422,20 @@ def test_both_segments_damaged(sealed: Sealed) -> None:
     report, events = sealed.repair()
     assert len(report.kept) == 2
     assert events[len(sealed.truth) - 5 : len(sealed.truth)] == sealed.truth[-5:]
+
+
+@pytest.mark.parametrize("at", [2, -5], ids=["its start", "its checksum"])
+def test_the_header_of_a_later_segment_is_written_again(sealed: Sealed, at: int) -> None:
+    """F-112: a header is restored from the sealed segments before it, or from all but its checksum."""
+    head, rest = sealed.log.split(b"\n", 1)
+    bad = bytearray(head)
+    bad[at] ^= 1
+    sealed.put(sealed.data, bytes(bad) + b"\n" + rest)
+    with hansard.open(sealed.path, read_only=True) as store:
+        assert not store.session(ID).verify().ok
+    report, events = sealed.repair()
+    assert report.lost == []
+    assert events[: len(sealed.truth)] == sealed.truth
 
 
 def test_control_records_are_taken_from_the_checkpoint(
