@@ -304,7 +304,7 @@ class TextIndexer:
         try:
             if need:
                 self._read_log(self._backend.log(session_id, from_trash=True), upto=need)
-        except UNREADABLE:
+        except (SessionDeleted, *UNREADABLE):
             self._forget(session_id)  # the forks cannot be shown either
         log = find_log(self._storage, session_id)
         if log is not None:

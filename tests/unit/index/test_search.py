@@ -357,6 +357,18 @@ def test_a_damaged_session_hides_no_other(tmp_path: Path) -> None:
             store.search("zebra", session="b")
 
 
+def test_a_missing_parent_hides_only_its_forks(tmp_path: Path) -> None:
+    """N-35: if the directory of a parent was removed, its forks are damaged, and others are found."""
+    with hansard.open(tmp_path / "store") as store:
+        say(store, "a", "zebra")
+        store.session("a").fork("b")
+        say(store, "c", "zebra")
+        assert places(store, "zebra") == [("a", 1), ("c", 1)]
+    (tmp_path / "store" / "sessions" / "a").rename(tmp_path / "away")
+    with hansard.open(tmp_path / "store") as store:
+        assert places(store, "zebra") == [("c", 1)]
+
+
 def test_a_sqlite_without_fts5_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without FTS5, a search names what is missing; a listing works."""
     monkeypatch.setattr(
