@@ -86,6 +86,6 @@ MEANING = (
         "log/segment.py",
         "        if session_id is not None and self.session_id != session_id:\n",
         "        if session_id is not None and self.session_id == '':\n",
-        (f"{_DAMAGE}::test_the_log_of_another_session_is_refused",),
+        ("tests/unit/log/test_segment.py::test_a_header_that_is_not_ours_is_damage",),
     ),
 )  # fmt: skip
