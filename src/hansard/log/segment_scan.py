@@ -101,7 +101,7 @@ def _parse(raw: bytes) -> tuple[Line | None, str]:
         line = format.decode_line(raw)
     except DECODE_ERRORS as error:
         return None, f"not a record: {error}"
-    return (line, "") if format.has_object(line) else (None, "not a record: data is no JSON object")
+    return (line, "") if format.has_object(line) else (None, "not a record: data is not an object")
 
 
 # -- lines --------------------------------------------------------------------------------------
