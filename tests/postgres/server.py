@@ -154,11 +154,6 @@ class Server:
         self._process = None
         psutil.wait_procs(family, timeout=PATIENCE)
 
-    def restart(self) -> None:
-        """Stop the server, if it runs, and start it again."""
-        self.stop()
-        self.start()
-
     def remove(self) -> None:
         """Stop the server, and delete its data."""
         if self._process is not None:

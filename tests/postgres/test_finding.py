@@ -147,16 +147,6 @@ def test_only_what_changed_is_read(url: str, store: Store, server: Server) -> No
     assert server.execute("SELECT * FROM hansard.index_purged", database=name) == []
 
 
-def test_a_refresh_that_dies_loses_nothing(url: str, store: Store) -> None:
-    """N-76: what a refresh read that never ended is reported to the next one."""
-    store.session("a").add_message({"role": "user", "content": "x"})
-    assert store.count() == 1
-    store.session("b").add_message({"role": "user", "content": "x"})
-    with hansard.open(url) as dying:
-        assert dying._backend.changed("marks").ids == {"b"}
-    assert [info.id for info in store.sessions().items] == ["a", "b"]
-
-
 @pytest.mark.parametrize("change", ["append", "delete and restore", "purge"])
 def test_a_change_during_a_refresh_is_reported_by_the_next(change: str, store: Store) -> None:
     """N-76: a refresh removes no mark of a row that was written since it read the marks."""
