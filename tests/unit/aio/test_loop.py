@@ -165,18 +165,24 @@ async def test_a_full_default_executor_delays_no_store(tmp_path: Path) -> None:
     await asyncio.gather(*busy)
 
 
-def ours() -> list[str]:
-    """Return the names of the threads that stores have started."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("hansard")]
+#: The threads that were there before a test: stores of other tests may not be collected yet.
+OTHERS: set[threading.Thread] = set()
+
+
+def ours() -> list[threading.Thread]:
+    """Return the threads that the stores of this test have started."""
+    started = set(threading.enumerate()) - OTHERS
+    return [thread for thread in started if thread.name.startswith("hansard")]
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     """Check that the stores of a test leave no thread."""
+    OTHERS.clear()
+    OTHERS.update(threading.enumerate())
     yield
-    for thread in threading.enumerate():
-        if thread.name.startswith("hansard"):
-            thread.join(60.0)
+    for thread in ours():
+        thread.join(60.0)
     assert ours() == []
 
 
