@@ -85,7 +85,9 @@ class HansardRepository(SessionRepository):
         if known.session is not None:
             raise SessionException(f"Session {session.session_id} already exists")
         # The idempotency key lets one of several concurrent calls create it, also again after a revert.
-        known.handle.append(_SESSION, _wrapped(session.to_dict()), key=f"{_SESSION}:{known.seq}")
+        known.handle.append(
+            _SESSION, values.wrap("state", session.to_dict()), key=f"{_SESSION}:{known.seq}"
+        )
         return session
 
     def read_session(self, session_id: str, **_: Any) -> Session | None:
@@ -107,7 +109,7 @@ class HansardRepository(SessionRepository):
 
     def create_agent(self, session_id: str, session_agent: SessionAgent, **_: Any) -> None:
         """Store an agent's state."""
-        self._of(session_id).handle.append(_AGENT, _wrapped(session_agent.to_dict()))
+        self._of(session_id).handle.append(_AGENT, values.wrap("state", session_agent.to_dict()))
 
     def read_agent(self, session_id: str, agent_id: str, **_: Any) -> SessionAgent | None:
         """Return an agent's state; None if the agent is unknown."""
@@ -193,7 +195,7 @@ class HansardRepository(SessionRepository):
     def create_multi_agent(self, session_id: str, multi_agent: "MultiAgentBase", **_: Any) -> None:
         """Store the state of several agents that work together."""
         state = {"id": multi_agent.id, "state": multi_agent.serialize_state()}
-        self._of(session_id).handle.append(_MULTI_AGENT, _wrapped(state))
+        self._of(session_id).handle.append(_MULTI_AGENT, values.wrap("state", state))
 
     def read_multi_agent(self, session_id: str, multi_agent_id: str, **_: Any) -> Json | None:
         """Return the state of several agents; None if there is none."""
@@ -286,10 +288,6 @@ def _foreign(messages: Iterable[Json]) -> Iterator[Json]:
                 given = json.loads(given)
             content.append({"toolUse": {"toolUseId": call["id"], "name": name, "input": given}})
         yield {"role": "assistant" if chat["role"] == "assistant" else "user", "content": content}
-
-
-def _wrapped(state: Json) -> Json:
-    return values.wrap("state", state)
 
 
 def _check_number(message_id: object) -> None:
