@@ -212,7 +212,12 @@ class LogWriter:
                     if files.lock is lock and self._settle(lock):
                         if files.marked != files.numbers[0]:
                             files.mark()
-                        outcome = action(attempt > 0)
+                        try:
+                            outcome = action(attempt > 0)
+                        except DiskFailed as error:
+                            # A restore has removed this directory, in which nothing was created yet.
+                            if error.errno != errno.ENOENT or lock.exists():
+                                raise
                     if outcome is not None:
                         return outcome
                     files.release_files()
@@ -246,7 +251,7 @@ class LogWriter:
             end = files.end = files.reader.log_end(files.end)
             # The callers handle a sealed or deleted log.
             if SEALED not in end.shut and DELETED not in end.shut:
-                self._continue(files.reader, end)
+                return self._continue(lock, files.reader, end)
         return True
 
     def _in_place(self, lock: Lock, changed: int) -> bool:
@@ -257,14 +262,19 @@ class LogWriter:
         files.settle(changed)
         return True
 
-    def _continue(self, old: SegmentReader, end: LogEnd) -> None:
-        """Continue in the file that has the log's name now, if it begins with all of the old one."""
+    def _continue(self, lock: Lock, old: SegmentReader, end: LogEnd) -> bool:
+        """Continue in the file that has the log's name now, if it begins with all of the old one.
+
+        Return False if the lock is no longer the session's.
+        """
         files = self._files
         self._keys.forget()
         reader = files.reader if files.adopt() and files.in_place() else None
         if reader is not None and reader.starts_with(old, end.position):
-            return
+            return True
         files.renew()
+        if reader is None and not lock.exists():
+            return False  # a restore has moved the session into this place
         why = (
             "removed" if reader is None else "replaced by one that does not hold all of its records"
         )
