@@ -510,13 +510,21 @@ def remove_directory(directory: int, name: str) -> None:
     """Delete a directory and the files in it; raise for anything that is not a file."""
     inner = open_directory(directory, name)
     try:
-        for file in list(names(inner)):
-            # Another process may be removing the same files.
-            with contextlib.suppress(FileNotFoundError):
-                remove(inner, file)
+        for last in (False, False, False, True):
+            for file in list(names(inner)):
+                # Another process may be removing the same files.
+                with contextlib.suppress(FileNotFoundError):
+                    remove(inner, file)
+            try:
+                remove_empty(directory, name)
+            except OSError as error:
+                # A process that has opened the directory may create its lock file now.
+                if last or error.errno != errno.ENOTEMPTY:
+                    raise
+            else:
+                return
     finally:
         close(inner)
-    remove_empty(directory, name)
 
 
 def names(directory: int) -> Iterator[str]:
