@@ -146,6 +146,31 @@ def test_a_deletion_succeeds_if_another_process_moves_the_session_first(
         assert other.restore("s").messages() == [{"by": "us"}]
 
 
+def test_a_deletion_does_not_move_another_session_of_the_same_id(tmp_path: Path) -> None:
+    """N-28, F-36: after its note, a deleter moves only its own session, not one created since."""
+    path = str(tmp_path / "store")
+    with open_store(path, "os") as store, open_store(path, "os") as other:
+        store.session("s").add_message({"by": "us"})
+        move = LogWriter.while_shut
+
+        def purge_and_create() -> None:
+            # The purge is not finished: the lock file still has its name.
+            with replaced("remove_directory", lambda *_: None):
+                other.purge("s")
+            other.session("s").add_message({"by": "other"})
+
+        def after_others(self: LogWriter, reason: str, action: Callable[[], object]) -> None:
+            patch.undo()
+            purge_and_create()
+            move(self, reason, action)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LogWriter, "while_shut", after_others)
+            store.delete("s")
+        assert other.trash() == []
+        assert other.session("s").messages() == [{"by": "other"}]
+
+
 def test_nobody_deletes_between_the_two_steps_of_a_restoration_unnoticed(tmp_path: Path) -> None:
     """N-28, F-36: a session deleted again while it is being restored is deleted, also for warm handles."""
     path = tmp_path / "store"

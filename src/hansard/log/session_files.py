@@ -364,15 +364,20 @@ class SessionFiles:
             if self.lock is not None:
                 return self.lock
             self.root.check_writable()
-            descriptor = self.root.open_session(self.session_id, self.name, create=create)
-            if descriptor is None:
-                return None
-            directory = disk.OwnedFd(descriptor)
             path = self.root.path_of(self.name, names.LOCK)
-            try:
-                file = disk.open_file(descriptor, names.LOCK, writable=True, create=True)
-            except OSError as error:
-                raise disk.explain(error, "open", path, "nothing was appended") from error
+            while True:
+                descriptor = self.root.open_session(self.session_id, self.name, create=create)
+                if descriptor is None:
+                    return None
+                directory = disk.OwnedFd(descriptor)
+                try:
+                    file = disk.open_file(descriptor, names.LOCK, writable=True, create=True)
+                except OSError as error:
+                    if disk.status_of(descriptor).st_nlink:
+                        raise disk.explain(error, "open", path, "nothing was appended") from error
+                else:
+                    break
+                # A restore or a purge has removed the directory since it was opened.
             lock = Lock(file, path)
             if self._adopt(descriptor):
                 # Left by a kill when the session was begun: nothing else creates temporary files.

@@ -709,11 +709,13 @@ class LogWriter:
         self._put(batch)
 
     def while_shut(self, reason: str, action: Callable[[], object]) -> None:
-        """Run an action with the lock held, if the log is still shut for a reason."""
+        """Run an action with the lock held, if the log has its name and is still shut for a reason."""
 
         def run(_: bool) -> SyncTarget:  # noqa: FBT001 - as `_locked` calls it
             files = self._files
-            if (files.reader is not None or files.adopt()) and reason in self._read_end().shut:
+            found = files.reader is not None or files.adopt()
+            # In place: after a purge, another session may have the name.
+            if found and files.in_place() and reason in self._read_end().shut:
                 action()
             return SyncTarget(None, None)
 
