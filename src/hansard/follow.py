@@ -62,14 +62,14 @@ class _Opened(msgspec.Struct):
     holder: str
 
 
-class _Moved(msgspec.Struct):
+class _CursorMoved(msgspec.Struct):
     #: A seq, or None for a session that is forgotten.
     positions: dict[str, Annotated[int, msgspec.Meta(ge=0)] | None]
 
 
 _decode: Final[dict[str, Callable[[bytes], Any]]] = {
     OPENED: msgspec.json.Decoder(_Opened).decode,
-    MOVED: msgspec.json.Decoder(_Moved).decode,
+    MOVED: msgspec.json.Decoder(_CursorMoved).decode,
 }
 
 
@@ -244,7 +244,7 @@ class Cursor:
                     raise Damaged(self._where, 0, reason, "") from None
                 if isinstance(read, _Opened):
                     holder = read.holder
-                elif isinstance(read, _Moved):
+                elif isinstance(read, _CursorMoved):
                     _apply(positions, read.positions)
         return _State(seq, holder, positions, size)
 

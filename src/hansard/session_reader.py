@@ -18,7 +18,7 @@ from hansard.event.event import Event
 from hansard.message import window as windows
 from hansard.state import fold, lineage
 from hansard.state.fold import State, Usage
-from hansard.state.projection import Known, Projection
+from hansard.state.projection import KnownState, Projection
 from hansard.state.redaction import NOTHING, Redactions
 from hansard.state.view import (
     VIEWS,
@@ -71,7 +71,7 @@ class SessionReader:
         """Take one look at the session, and at its ancestors."""
         return lineage.with_ancestors(self._backend, self._log.reader())
 
-    def _known(self, reader: LogReader) -> Known:
+    def _known(self, reader: LogReader) -> KnownState:
         """Return what the control events add up to; read only those that are new since the last call."""
         # Taken out, not locked: a concurrent thread, or a signal handler, begins with an empty one.
         try:

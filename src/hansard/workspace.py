@@ -56,7 +56,7 @@ class Workspace(NamedTuple):
         return {PATH: self.path, ID: self.id}
 
 
-class _Marker(msgspec.Struct):
+class _WorkspaceMarker(msgspec.Struct):
     """The file's content: a random id, and the path of the repository when it was written."""
 
     workspace: str
@@ -102,7 +102,7 @@ def _identify(folder: Folder, *, write: bool) -> Workspace:
     marker = _read(git)
     if write:
         known = os.urandom(_ID_BYTES).hex() if marker is None else _id(marker, top)
-        wanted = _Marker(known, _text(top))
+        wanted = _WorkspaceMarker(known, _text(top))
         if marker != wanted:
             _write(git, wanted, replace=marker is not None)
             # Another process may have been faster, or it cannot be written.
@@ -165,17 +165,19 @@ def _is_git(path: str) -> bool:
         return False
 
 
-def _read(git: str) -> _Marker | None:
+def _read(git: str) -> _WorkspaceMarker | None:
     """Return the content of the file; None if it is missing or not written by hansard."""
     try:
         with _opened(git) as directory:
-            marker = msgspec.json.decode(disk.read_all(directory, MARKER, _LIMIT), type=_Marker)
+            marker = msgspec.json.decode(
+                disk.read_all(directory, MARKER, _LIMIT), type=_WorkspaceMarker
+            )
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return marker if marker.workspace else None
 
 
-def _id(marker: _Marker, top: str) -> str:
+def _id(marker: _WorkspaceMarker, top: str) -> str:
     """Return a repository's id: the one in the file, unless this is a copy of an existing repository."""
     here = _text(top)
     original = None if marker.path == here else _git_directory(marker.path)
@@ -187,7 +189,7 @@ def _id(marker: _Marker, top: str) -> str:
     return hashlib.sha256(f"{marker.workspace}\0{here}".encode()).hexdigest()[: 2 * _ID_BYTES]
 
 
-def _write(git: str, marker: _Marker, *, replace: bool) -> None:
+def _write(git: str, marker: _WorkspaceMarker, *, replace: bool) -> None:
     """Write the file if that is possible; with `replace`, replace the existing one."""
     temporary = names.temporary(MARKER)
     with suppress(OSError), _opened(git) as directory:

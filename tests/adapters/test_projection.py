@@ -7,7 +7,7 @@ import hansard
 from hansard.adapters import projection
 
 
-class Texts(projection.Projection):
+class Texts(projection.AdapterProjection):
     """The texts of a session, and how often they were read from the first event."""
 
     begun = 0

@@ -310,7 +310,7 @@ def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit index files to a number of pages: the same error as on a full disk."""
     real = sqlite_storage._connect
 
-    def connect(path: str) -> sqlite_storage.Connection:
+    def connect(path: str) -> sqlite_storage.IndexConnection:
         connection = real(path)
         if path not in {"", ":memory:"}:
             connection.execute(f"PRAGMA max_page_count = {pages}")

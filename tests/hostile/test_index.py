@@ -192,7 +192,7 @@ def test_the_index_never_has_a_journal(store: Path, monkeypatch: pytest.MonkeyPa
     modes: list[str] = []
     connect = sqlite_storage._connect
 
-    def look(path: str) -> sqlite_storage.Connection:
+    def look(path: str) -> sqlite_storage.IndexConnection:
         connection = connect(path)
         modes.append(connection.run("PRAGMA journal_mode")[0][0])
         return connection

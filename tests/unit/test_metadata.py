@@ -8,7 +8,7 @@ import pytest
 import hansard
 from hansard import Session, Store
 from hansard.backend.contract import LogReader
-from hansard.state.projection import Known
+from hansard.state.projection import KnownState
 
 
 def test_a_number_is_not_a_truth(session: Session) -> None:
@@ -116,7 +116,7 @@ def test_a_person_who_is_faster_by_a_moment_wins(
     session.add_message({"role": "user", "content": "what is 6 × 7?"})
     look = Session._known
 
-    def look_and_be_late(self: Session, log: LogReader) -> Known:
+    def look_and_be_late(self: Session, log: LogReader) -> KnownState:
         found = look(self, log)
         if self is session:
             person.set_title("Mine")

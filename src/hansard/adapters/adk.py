@@ -58,7 +58,7 @@ class _Names(NamedTuple):
     session: str
 
 
-class _Change(NamedTuple):
+class _StateChange(NamedTuple):
     """An event to append to a conversation, and its changes of the app's and the user's state."""
 
     kind: str
@@ -133,10 +133,10 @@ class HansardSessionService(BaseSessionService):
         changes = extract_state_delta(given_state)
         data = {**values.wrap("state", changes["session"]), "time": kit_time.get_time()}
         key = f"adk:created:{uuid.uuid4()}"
-        change = _Change(adk_events.CREATED, data, key, changes["app"], changes["user"])
+        change = _StateChange(adk_events.CREATED, data, key, changes["app"], changes["user"])
         return await opening.finished(asyncio.to_thread(self._create, names, change))
 
-    def _create(self, names: _Names, change: _Change) -> Session:
+    def _create(self, names: _Names, change: _StateChange) -> Session:
         store, session_id = opened(self._store), self.id_of(*names)
         taken = AlreadyExistsError(f"Session with id {names.session} already exists.")
         try:
@@ -263,7 +263,9 @@ class HansardSessionService(BaseSessionService):
             item = adk_events.native(event)
             changes = extract_state_delta(item.get("actions", {}).get("state_delta", {}))
             kind, data = adk_events.draft(item)
-            change = _Change(kind, data, adk_events.key_of(item), changes["app"], changes["user"])
+            change = _StateChange(
+                kind, data, adk_events.key_of(item), changes["app"], changes["user"]
+            )
             last = session.events[-1].id if session.events else None
             mark = session._storage_update_marker  # noqa: SLF001 - the kit's member for it
             seq = await opening.finished(
@@ -276,7 +278,7 @@ class HansardSessionService(BaseSessionService):
             return await super().append_event(session, event)
 
     def _continue(
-        self, names: _Names, change: _Change, mark: str | None, last: str | None
+        self, names: _Names, change: _StateChange, mark: str | None, last: str | None
     ) -> int | None:
         """Append to a conversation that the caller has read completely; None if it has the event."""
         store = opened(self._store)
@@ -315,7 +317,7 @@ class HansardSessionService(BaseSessionService):
         return seq
 
     def _append(
-        self, store: hansard.Store, names: _Names, change: _Change, *, after: int
+        self, store: hansard.Store, names: _Names, change: _StateChange, *, after: int
     ) -> int | None:
         """Append a change after a seq, or raise `SeqConflict`; None if the conversation has it."""
         session = store.session(self.id_of(*names))

@@ -27,7 +27,7 @@ from google.adk.sessions.state import State
 from google.genai import types
 
 import hansard
-from hansard.adapters.projection import Projection
+from hansard.adapters.projection import AdapterProjection
 from hansard.message import origin, values
 
 #: The format of these events in `origin`.
@@ -176,7 +176,7 @@ class Conversation:
             self.updated, self.last = event.time.timestamp(), f"hansard-{event.seq}"
 
 
-class ConversationProjection(Projection):
+class ConversationProjection(AdapterProjection):
     """The fold of one conversation."""
 
     def _begin(self) -> None:
@@ -194,7 +194,7 @@ class ConversationProjection(Projection):
 # -- shared states ------------------------------------------------------------------------------
 
 
-class SharedState(Projection):
+class SharedState(AdapterProjection):
     """The state of an app or a user."""
 
     def _begin(self) -> None:

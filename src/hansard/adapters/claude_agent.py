@@ -20,7 +20,7 @@ import hansard
 from hansard import SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
 from hansard.adapters import opening
 from hansard.adapters.opening import opened
-from hansard.adapters.projection import Projection, Recent, shown
+from hansard.adapters.projection import AdapterProjection, Recent, shown
 from hansard.message import claude_entries
 
 try:
@@ -177,7 +177,7 @@ class HansardSessionStore:
         return found
 
 
-class _Summary(Projection):
+class _Summary(AdapterProjection):
     """The SDK's summary of one transcript."""
 
     def _begin(self) -> None:

@@ -24,11 +24,11 @@ import hansard
 from hansard import aio
 from hansard.adapters.langgraph_thread import (
     EMPTY,
-    Checkpoint,
     Gathered,
     Mirrored,
     Stored,
     Thread,
+    ThreadCheckpoint,
     Value,
 )
 from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, missing, opened, settled
@@ -65,7 +65,7 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 #: Checkpoints, each with its thread's id. In the class below, `list` is a method.
-Found = list[tuple[str, Checkpoint]]
+Found = list[tuple[str, ThreadCheckpoint]]
 
 #: Checkpoints that are read together when they are listed.
 _PAGE: Final = 16
@@ -458,7 +458,7 @@ def _config(thread_id: str, ns: str, checkpoint_id: str) -> RunnableConfig:
     return {"configurable": named}
 
 
-def _remove(thread: Thread, found: Sequence[Checkpoint]) -> None:
+def _remove(thread: Thread, found: Sequence[ThreadCheckpoint]) -> None:
     if found:
         named: dict[str, list[str]] = {}
         for one in found:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 import hansard
-from hansard.adapters.projection import Projection
+from hansard.adapters.projection import AdapterProjection
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
 
@@ -118,7 +118,7 @@ class Value:
 
 
 @dataclass(slots=True, eq=False)
-class Checkpoint:
+class ThreadCheckpoint:
     """A checkpoint: its place, its parent, and where its values are."""
 
     seq: int
@@ -154,7 +154,7 @@ class Lost(hansard.HansardError):
     """A checkpoint is built on events that were permanently removed from the session."""
 
 
-class Thread(Projection):
+class Thread(AdapterProjection):
     """One thread. Hold `lock` to read it; never append while holding it."""
 
     # A revert concerns the mirrored messages: checkpoints are never reverted.
@@ -168,7 +168,7 @@ class Thread(Projection):
         self._clear()
 
     def _clear(self) -> None:
-        self.checkpoints: dict[Place, Checkpoint] = {}
+        self.checkpoints: dict[Place, ThreadCheckpoint] = {}
         #: Writes, also for checkpoints that are not stored (yet), by task and index.
         self._writes: dict[Place, dict[tuple[str, int], Write]] = {}
         self._values: dict[tuple[int, str], Value] = {}
@@ -198,7 +198,7 @@ class Thread(Projection):
 
     def _add_checkpoint(self, event: hansard.Event, put: Put) -> None:
         self._cache(event)
-        found = Checkpoint(event.seq, put.ns, put.id, put.parent, put.run)
+        found = ThreadCheckpoint(event.seq, put.ns, put.id, put.parent, put.run)
         parent = self.checkpoints.get((put.ns, put.parent or ""))
         for channel, raw in put.values.items():
             self._add_value(event.seq, put, channel, bytes(raw))
@@ -259,20 +259,20 @@ class Thread(Projection):
 
     # -- questions --------------------------------------------------------------------------------
 
-    def shown(self, ns: str | None = None) -> list[Checkpoint]:
+    def shown(self, ns: str | None = None) -> list[ThreadCheckpoint]:
         """Return the checkpoints that LangGraph sees, the newest first."""
         every = self.checkpoints.values()
         found = [one for one in every if not one.hidden and ns in {None, one.ns}]
         return sorted(found, key=lambda one: one.id, reverse=True)
 
-    def find(self, ns: str, checkpoint_id: str | None) -> Checkpoint | None:
+    def find(self, ns: str, checkpoint_id: str | None) -> ThreadCheckpoint | None:
         """Return a checkpoint that LangGraph sees, by its id, or the newest of a namespace."""
         if checkpoint_id is None:
             return next(iter(self.shown(ns)), None)
         found = self.checkpoints.get((ns, checkpoint_id))
         return None if found is None or found.hidden else found
 
-    def ancestors(self, checkpoint: Checkpoint) -> Iterator[Checkpoint]:
+    def ancestors(self, checkpoint: ThreadCheckpoint) -> Iterator[ThreadCheckpoint]:
         """Yield the ancestors of a checkpoint, the nearest first, also hidden ones."""
         seen = {checkpoint.id}
         while checkpoint.parent is not None and checkpoint.parent not in seen:
@@ -283,7 +283,7 @@ class Thread(Projection):
             yield found
             checkpoint = found
 
-    def writes(self, checkpoint: Checkpoint) -> list[Write]:
+    def writes(self, checkpoint: ThreadCheckpoint) -> list[Write]:
         """Return the writes for a checkpoint, in the order in which they are applied."""
         held = self._writes.get((checkpoint.ns, checkpoint.id), {})
         ordered = sorted(held.items(), key=lambda one: (one[1].path, *one[0]))
@@ -299,7 +299,7 @@ class Thread(Projection):
 
     # -- stored values ----------------------------------------------------------------------------
 
-    def gather(self, checkpoint: Checkpoint) -> Gathered:
+    def gather(self, checkpoint: ThreadCheckpoint) -> Gathered:
         """Return all that is stored of a checkpoint."""
         writes = self.writes(checkpoint)
         kept = {name: one for name, one in checkpoint.values.items() if one.length != EMPTY}

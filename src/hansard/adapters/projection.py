@@ -1,6 +1,6 @@
 """Fold a session's events for a framework; a later call adds only the new events.
 
-A `Projection` is kept in memory only: a text that is redacted, scrubbed or dropped has no second copy. It is
+An `AdapterProjection` is kept in memory only: a redacted, scrubbed or dropped text has no second copy. It is
 rebuilt when it may be wrong: if the session, or one that it was forked from, lost content, if a revert or a
 clear changed which events count, or if the id belongs to another session now.
 """
@@ -22,7 +22,7 @@ _ERASING: Final = frozenset({"message.redacted", "history.dropped", "session.rep
 CHANGING: Final = _ERASING | {"session.reverted", "session.cleared"}
 
 
-class _Tail:
+class _ProjectionTail:
     """The last known event of a session."""
 
     def __init__(self, session: hansard.Session, last: Event | None = None) -> None:
@@ -49,7 +49,7 @@ class _Tail:
         return found
 
 
-class Projection(ABC):
+class AdapterProjection(ABC):
     """What a framework needs to know of one session.
 
     Attributes:
@@ -97,8 +97,8 @@ class Projection(ABC):
                 self._reset()
 
     def _reset(self) -> None:
-        self._tail = _Tail(self.handle)
-        self._ancestors: list[_Tail] | None = []
+        self._tail = _ProjectionTail(self.handle)
+        self._ancestors: list[_ProjectionTail] | None = []
         self._begin()
 
     def _read(self) -> None:
@@ -129,14 +129,14 @@ class Projection(ABC):
         return True
 
 
-def _ancestors(store: hansard.Store, session: hansard.Session) -> list[_Tail] | None:
+def _ancestors(store: hansard.Store, session: hansard.Session) -> list[_ProjectionTail] | None:
     """Return the sessions that one was forked from; None if one is in the trash or out of scope."""
     found = []
     try:
         while (parent := session.parent) is not None:
             session = store.session(parent)
             last = next(session.events(after=max(session.seq - 1, 0)), None)
-            found.append(_Tail(session, last))
+            found.append(_ProjectionTail(session, last))
     except (hansard.SessionDeleted, hansard.InvalidSessionId):
         return None
     return found

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import hansard
 from hansard.adapters.opening import StoreLike, missing, opened, settled
-from hansard.adapters.projection import Projection, Recent
+from hansard.adapters.projection import AdapterProjection, Recent
 from hansard.message import values
 from hansard.message.pydantic_items import message_of, natives_of
 
@@ -186,7 +186,7 @@ def _snapshot(stored: tuple[Data, list[Data]]) -> ContinuableSnapshot:
     return _snapshots.validate_python({**data, "messages": validated(found)})
 
 
-class _Runs(Projection):
+class _Runs(AdapterProjection):
     """The runs, in the order in which they were first registered."""
 
     def _begin(self) -> None:
@@ -197,7 +197,7 @@ class _Runs(Projection):
             self.records[event.data["run_id"]] = event.data
 
 
-class _Run(Projection):
+class _Run(AdapterProjection):
     """One run: its steps, its snapshots, and the effects of its tools."""
 
     def _begin(self) -> None:

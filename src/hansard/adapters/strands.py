@@ -27,7 +27,7 @@ import msgspec
 import hansard
 from hansard import aio
 from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
-from hansard.adapters.projection import Projection, Recent
+from hansard.adapters.projection import AdapterProjection, Recent
 from hansard.message import origin, values
 
 try:
@@ -210,7 +210,7 @@ class HansardRepository(SessionRepository):
         self.create_multi_agent(session_id, multi_agent)
 
 
-class _SessionProjection(Projection):
+class _SessionProjection(AdapterProjection):
     """The states and messages of one session."""
 
     def _begin(self) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 import hansard
-from hansard.aio.pool import Call, Pool, deliver
+from hansard.aio.pool import Pool, PooledCall, deliver
 from hansard.backend.contract import AppendRequest, Log
 from hansard.event.event import Event
 from hansard.log import disk
@@ -64,14 +64,14 @@ class AppendQueue:
     def after_fork(self) -> None:
         """Start without waiting appends: the threads that would do them stayed in the parent."""
         #: A session is among them while a thread works for it, or is about to.
-        self._waiting: dict[str, list[Call[Any]]] = {}
+        self._waiting: dict[str, list[PooledCall[Any]]] = {}
         #: Guards the above. Never held while something is called, so the loop may take it.
         self._mutex = threading.Lock()
 
     async def append(self, session_id: str, request: Callable[[], Any]) -> list[Event]:
         """Make a call on a requesting handle, and do what it requests together with what others request."""
         self.pool.check_open()
-        call = Call(request)
+        call = PooledCall(request)
         with self._mutex:
             first = session_id not in self._waiting
             self._waiting.setdefault(session_id, []).append(call)
@@ -110,9 +110,9 @@ class AppendQueue:
                 return
 
 
-def _commit(calls: list[Call[Any]]) -> None:
+def _commit(calls: list[PooledCall[Any]]) -> None:
     """Make calls, do the appends that they request, and deliver the outcomes."""
-    requested: list[Call[Any]] = []
+    requested: list[PooledCall[Any]] = []
     appends: list[AppendRequest] = []
     log: Log | None = None
     for call in calls:

@@ -27,7 +27,7 @@ MAX_THREADS: Final = 16
 _numbers = itertools.count(1)
 
 
-class Call(Generic[Answer]):
+class PooledCall(Generic[Answer]):
     """A call that a thread makes and a task awaits."""
 
     __slots__ = ("_claimed", "_future", "answer", "error", "function", "loop")
@@ -87,9 +87,9 @@ class Call(Generic[Answer]):
             self._future = self.loop.create_future()
 
 
-def deliver(calls: Iterable[Call[Any]]) -> None:
+def deliver(calls: Iterable[PooledCall[Any]]) -> None:
     """Hand the outcomes of calls to their loops; one wake-up serves all calls of a loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Call[Any]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[PooledCall[Any]]] = {}
     for call in calls:
         by_loop.setdefault(call.loop, []).append(call)
     for loop, own in by_loop.items():
@@ -97,7 +97,7 @@ def deliver(calls: Iterable[Call[Any]]) -> None:
             loop.call_soon_threadsafe(_settle, own)
 
 
-def _settle(calls: list[Call[Any]]) -> None:
+def _settle(calls: list[PooledCall[Any]]) -> None:
     for call in calls:
         call.settle()
 
@@ -125,7 +125,7 @@ class Pool:
 
     async def run(self, function: Callable[[], Answer], *, finish: bool = True) -> Answer:
         """Call a function in a thread. `finish`: once begun, it is over before a cancellation is raised."""
-        call = Call(function)
+        call = PooledCall(function)
         try:
             self.submit(call.run)
         except BaseException:

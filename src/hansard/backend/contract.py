@@ -159,7 +159,7 @@ class SavedState(NamedTuple):
     where: str
 
 
-class Known(NamedTuple):
+class RepairHints(NamedTuple):
     """What the forks of a session know of it: the last seq that they use, and when it began."""
 
     seq: int = 0
@@ -372,7 +372,7 @@ class Log(ABC):
     def repair(
         self,
         *,
-        known: Known | None = None,
+        known: RepairHints | None = None,
         filter: MakeFilter | None = None,
         missing: bool = False,
     ) -> RepairResult:

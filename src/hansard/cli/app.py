@@ -13,7 +13,7 @@ from hansard.cli.command import FAILED, INTERRUPTED, MISUSED, Settings, common_o
 from hansard.cli.screen import visible
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command in the table below."""
 
     group: str
@@ -25,31 +25,31 @@ class Entry(NamedTuple):
 
 #: All commands, in the order of `hansard --help`.
 COMMANDS: Final = {
-    "ls": Entry("Inspect", "List sessions"),
-    "replay": Entry("Inspect", "Play back a session's events"),
-    "show": Entry("Inspect", "Show a session's state and messages"),
-    "tail": Entry("Inspect", "Show the latest events; -f to follow"),
-    "diff": Entry("Inspect", "Compare two sessions or points"),
-    "tree": Entry("Inspect", "Show forks as a tree", "ls"),
-    "search": Entry("Inspect", "Search messages and titles"),
-    "stats": Entry("Inspect", "Show totals, growth and model usage"),
-    "dump": Entry("Inspect", "Print raw log records"),
-    "add": Entry("Edit", "Append messages, events or metadata"),
-    "fork": Entry("Edit", "Create a session from a point in another", "edit"),
-    "snapshot": Entry("Edit", "Name the current point, or list names", "edit"),
-    "revert": Entry("Edit", "Revert the model view to a point", "edit"),
-    "redact": Entry("Edit", "Permanently hide messages", "edit"),
-    "rm": Entry("Edit", "Move sessions to the trash", "edit"),
-    "restore": Entry("Edit", "Restore sessions from the trash", "edit"),
-    "prune": Entry("Edit", "Move inactive sessions to the trash"),
-    "compact": Entry("Maintain", "Compress sessions and erase redacted data"),
-    "verify": Entry("Maintain", "Check sessions for damage"),
-    "repair": Entry("Maintain", "Repair damaged sessions, keeping a copy"),
-    "doctor": Entry("Maintain", "Diagnose the store"),
-    "export": Entry("Transfer", "Export sessions to files"),
-    "import": Entry("Transfer", "Import sessions from files or programs", "importing"),
-    "copy": Entry("Transfer", "Copy sessions between stores"),
-    "demo": Entry("Demo", "Run a demo on a real store"),
+    "ls": CommandEntry("Inspect", "List sessions"),
+    "replay": CommandEntry("Inspect", "Play back a session's events"),
+    "show": CommandEntry("Inspect", "Show a session's state and messages"),
+    "tail": CommandEntry("Inspect", "Show the latest events; -f to follow"),
+    "diff": CommandEntry("Inspect", "Compare two sessions or points"),
+    "tree": CommandEntry("Inspect", "Show forks as a tree", "ls"),
+    "search": CommandEntry("Inspect", "Search messages and titles"),
+    "stats": CommandEntry("Inspect", "Show totals, growth and model usage"),
+    "dump": CommandEntry("Inspect", "Print raw log records"),
+    "add": CommandEntry("Edit", "Append messages, events or metadata"),
+    "fork": CommandEntry("Edit", "Create a session from a point in another", "edit"),
+    "snapshot": CommandEntry("Edit", "Name the current point, or list names", "edit"),
+    "revert": CommandEntry("Edit", "Revert the model view to a point", "edit"),
+    "redact": CommandEntry("Edit", "Permanently hide messages", "edit"),
+    "rm": CommandEntry("Edit", "Move sessions to the trash", "edit"),
+    "restore": CommandEntry("Edit", "Restore sessions from the trash", "edit"),
+    "prune": CommandEntry("Edit", "Move inactive sessions to the trash"),
+    "compact": CommandEntry("Maintain", "Compress sessions and erase redacted data"),
+    "verify": CommandEntry("Maintain", "Check sessions for damage"),
+    "repair": CommandEntry("Maintain", "Repair damaged sessions, keeping a copy"),
+    "doctor": CommandEntry("Maintain", "Diagnose the store"),
+    "export": CommandEntry("Transfer", "Export sessions to files"),
+    "import": CommandEntry("Transfer", "Import sessions from files or programs", "importing"),
+    "copy": CommandEntry("Transfer", "Copy sessions between stores"),
+    "demo": CommandEntry("Demo", "Run a demo on a real store"),
 }
 
 

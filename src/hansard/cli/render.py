@@ -14,7 +14,7 @@ import msgspec
 
 import hansard
 from hansard.cli.screen import Piece, Screen, cell, many
-from hansard.message.parse import MessagePart, compact, parse
+from hansard.message.parse import ContentPart, compact, parse
 
 #: Maximum characters of an event's data, and of a part of a message on a terminal, without --full.
 _SHORT: Final = 160
@@ -135,7 +135,7 @@ class EventPrinter:
         for part in parts:
             self._show_part(part)
 
-    def _show_part(self, part: MessagePart) -> None:
+    def _show_part(self, part: ContentPart) -> None:
         texts = self._cut(part.text)
         pieces: list[Piece] = [*texts]
         indent = _INDENT
@@ -159,7 +159,7 @@ class EventPrinter:
                 pieces = [(text, "dim") for text in texts]
         self._screen.line(*pieces, indent=indent)
 
-    def _answering(self, part: MessagePart) -> str:
+    def _answering(self, part: ContentPart) -> str:
         name = self._called.pop(part.call_id, "") or part.name or part.call_id
         return f"← {cell(name)} " if name else "← "
 

@@ -164,7 +164,7 @@ def _kept(entry: Entry, time: str | None) -> Item:
 # -- branches -----------------------------------------------------------------------------------
 
 
-class _Node:
+class _EntryNode:
     """An entry that is a message.
 
     Attributes:
@@ -178,12 +178,12 @@ class _Node:
 
     __slots__ = ("before", "depth", "group", "jump", "place", "run")
 
-    def __init__(self, place: int, group: str, before: "_Node | None") -> None:
+    def __init__(self, place: int, group: str, before: "_EntryNode | None") -> None:
         self.place = place
         self.group = group
         self.before = before
         self.depth = self.run = 0
-        self.jump: _Node = self
+        self.jump: _EntryNode = self
         if before is not None:
             self.depth = before.depth + 1
             self.run = before.run if before.group == group else self.depth
@@ -192,7 +192,7 @@ class _Node:
             equal = before.depth - far.depth == far.depth - far.jump.depth
             self.jump = far.jump if equal else before
 
-    def follows(self, other: "_Node") -> bool:
+    def follows(self, other: "_EntryNode") -> bool:
         """Return whether it is another node, or a descendant of it."""
         at = self
         while at.depth > other.depth:
@@ -210,13 +210,13 @@ class Tree:
     """
 
     def __init__(self) -> None:
-        self._tip: _Node | None = None
-        self._nodes: dict[str, _Node] = {}
+        self._tip: _EntryNode | None = None
+        self._nodes: dict[str, _EntryNode] = {}
         #: The parents of entries that are not messages.
         self._skipped: dict[str, object] = {}
         #: The group of each tool call.
         self._callers: dict[str, str] = {}
-        self._groups: dict[str, list[_Node]] = {}
+        self._groups: dict[str, list[_EntryNode]] = {}
 
     def skip(self, entry: Entry) -> None:
         """Add an entry that is not a message; it may be a parent."""
@@ -228,7 +228,7 @@ class Tree:
     def add(self, entry: Entry, place: int) -> None:
         """Add a message, which follows `place` items."""
         group = self._group(entry)
-        self._tip = _Node(place, group, self._tip)
+        self._tip = _EntryNode(place, group, self._tip)
         name = entry.get("uuid")
         self._groups.setdefault(group, []).append(self._tip)
         if isinstance(name, str):
@@ -260,7 +260,7 @@ class Tree:
         self._tip = last
         return last.place + 1
 
-    def _nearest(self, name: object) -> _Node | None:
+    def _nearest(self, name: object) -> _EntryNode | None:
         """Return the nearest message, from an entry upwards."""
         seen: dict[str, None] = {}
         while isinstance(name, str) and name not in self._nodes and name not in seen:

@@ -199,7 +199,7 @@ def _grouped(ns: str, name: str, writes: list[Write], time: str | None) -> Itera
 # -- the conversation, without LangChain --------------------------------------------------------
 
 
-class _Added(NamedTuple):
+class _AddedMessages(NamedTuple):
     """What a checkpoint adds to the conversation."""
 
     #: The number of messages that stay, the new ones, and the checksums of these.
@@ -220,7 +220,7 @@ class _Mirror:
         #: The mark of each message, and the number of items up to it.
         self._known: list[tuple[str, int]] = []
 
-    def compare(self, value: Any, written: list[Write]) -> _Added | None:
+    def compare(self, value: Any, written: list[Write]) -> _AddedMessages | None:
         """Return what a new value of the channel adds; None if nothing.
 
         A value of None: only the writes of the parent checkpoint, `written`, are stored.
@@ -240,9 +240,9 @@ class _Mirror:
         if kept < len(self._known):
             back = self._known[kept - 1][1] if kept else self._known[0][1] - 1
         new = messages[common:]
-        return _Added(kept, new, marks[common:], back) if new or back is not None else None
+        return _AddedMessages(kept, new, marks[common:], back) if new or back is not None else None
 
-    def add(self, added: _Added, items: int) -> None:
+    def add(self, added: _AddedMessages, items: int) -> None:
         """Add messages, which follow this number of items."""
         del self._known[added.kept :]
         self._known += [(mark, items + place) for place, mark in enumerate(added.marks, start=1)]

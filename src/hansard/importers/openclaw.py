@@ -147,7 +147,7 @@ def _transcript(files: Files, directory: Path, entry: Entry) -> Path | None:
 
 
 def _read(files: Files, path: Path, keys: list[str], entry: Entry) -> Iterator[ForeignSession]:
-    transcript = _Transcript(files, path)
+    transcript = _OpenClawTranscript(files, path)
     if not transcript.lines:
         raise Unreadable("not a transcript: it has no lines")
     header = transcript.header
@@ -185,7 +185,9 @@ def _id_of(path: Path) -> str:
     return path.stem if agent is None else f"{agent}/{path.stem}"
 
 
-def _fork(files: Files, path: Path, header: Entry, transcript: "_Transcript") -> Fork | None:
+def _fork(
+    files: Files, path: Path, header: Entry, transcript: "_OpenClawTranscript"
+) -> Fork | None:
     given = text_in(header, "parentSession", "branchedFrom")
     if given is None:
         return None
@@ -193,12 +195,12 @@ def _fork(files: Files, path: Path, header: Entry, transcript: "_Transcript") ->
     parent = path.parent / (name if name.endswith(_TRANSCRIPT) else f"{name}{_TRANSCRIPT}")
     if parent == path or "\0" in name or not files.exists(parent):
         return Fork(parent.stem, 0)
-    lines = files.cached(parent, lambda: _Transcript(files, parent).lines)
+    lines = files.cached(parent, lambda: _OpenClawTranscript(files, parent).lines)
     count = common_prefix(transcript.lines, lines)
     return Fork(_id_of(parent), transcript.ends[count - 1] if count else 0)
 
 
-class _Transcript:
+class _OpenClawTranscript:
     """The lines of a transcript.
 
     Attributes:

@@ -111,7 +111,7 @@ def import_sessions(
         raise _nothing(str(error), report) from None
     report.skipped = files.problems
     writer = SessionWriter(store._backend, kind, prefix, dry_run=dry_run)  # noqa: SLF001 - a store's own
-    run = _Run(writer, report, files, prefix)
+    run = _ImportRun(writer, report, files, prefix)
     run.all(import_module(f"hansard.importers.{kind.replace('-', '_')}").find(files), progress)
     if not run.seen:
         why = next((f": {one.where}: {one.what}" for one in files.problems), "")
@@ -123,7 +123,7 @@ def _nothing(what: str, report: Report) -> errors.NothingToImport:
     return errors.NothingToImport(f"{what}; check the path and the kind", report=report)
 
 
-class _Run:
+class _ImportRun:
     """One import of one source.
 
     Attributes:

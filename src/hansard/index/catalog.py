@@ -45,7 +45,7 @@ AGAIN: Final = ""
 #: Sessions per statement.
 _TOGETHER: Final = 100
 
-#: What is stored of a session; the last five columns are those of `Known`.
+#: What is stored of a session; the last five columns are those of `KnownSession`.
 _STORED: Final = "id, n, unsettled, seq, created, updated, bytes, state"
 
 Progress = Callable[[int, int], None]
@@ -53,7 +53,7 @@ Progress = Callable[[int, int], None]
 encode = msgspec.json.Encoder().encode
 
 
-class Known(NamedTuple):
+class KnownSession(NamedTuple):
     """An earlier description, to continue from if it still holds."""
 
     seq: int
@@ -81,7 +81,7 @@ class Description(NamedTuple):
 def describe(
     backend: Backend,
     session_id: str,
-    known: Known | None = None,
+    known: KnownSession | None = None,
     *,
     graph: ForkGraph | None = None,
     thorough: bool = False,
@@ -154,7 +154,7 @@ def _count_unsettling(controls: list[Event]) -> int:
 def _resume(
     log: LogReader,
     head: Head,
-    known: Known | None,
+    known: KnownSession | None,
     redactions: Redactions,
     controls: list[Event],
 ) -> State | None:
@@ -339,7 +339,7 @@ class _Refresh:
         if stamp is None:
             stamp = self._backend.stamps([session_id]).get(session_id, "")
         # The state of a fork does not hold if what it inherits has changed.
-        known = None if row is None or row[-1] is None or inherited else Known(*row[3:])
+        known = None if row is None or row[-1] is None or inherited else KnownSession(*row[3:])
         # The forks of a damaged session are few, and each is read from its first inherited event on.
         graph = None if thorough else self._graph
         found = None

@@ -39,7 +39,7 @@ from hansard.index.sqlite_storage import (
     APPLICATION,
     RESIDUE,
     VERSION,
-    Connection,
+    IndexConnection,
     Storage,
     Unusable,
     identify,
@@ -62,7 +62,7 @@ _NONSENSE: Final = (msgspec.MsgspecError, TypeError, ValueError, OverflowError)
 Answer = TypeVar("Answer")
 
 
-class _Stopped(Exception):
+class _RefreshStopped(Exception):
     """The caller's `progress` has raised: not a sign of a damaged file."""
 
     def __init__(self, reason: Exception) -> None:
@@ -79,7 +79,7 @@ def _guarded(progress: Progress | None) -> Progress | None:
         try:
             progress(done, total)
         except Exception as error:
-            raise _Stopped(error) from error
+            raise _RefreshStopped(error) from error
 
     return call
 
@@ -285,7 +285,7 @@ class Index:
                 return answer()
             except Unusable:
                 self._do_without()
-            except _Stopped as stopped:
+            except _RefreshStopped as stopped:
                 raise stopped.reason from None
             except (sqlite3.DatabaseError, *_NONSENSE) as error:
                 # No other program can have damaged what is private, or a server's.
@@ -444,7 +444,7 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
     place = f"file:{quote(found.path)}?{how}"
     try:
         with closing(
-            sqlite3.connect(place, uri=True, timeout=_PATIENCE, factory=Connection)
+            sqlite3.connect(place, uri=True, timeout=_PATIENCE, factory=IndexConnection)
         ) as connection:
             return msgspec.structs.replace(found, **_status_of_file(connection, stamps))
     except (sqlite3.Error, UnicodeError, TypeError, ValueError) as error:
@@ -468,7 +468,7 @@ SELECT (SELECT count(*) FROM index_session),
        EXISTS (SELECT FROM index_log)"""
 
 
-def _status_of_file(connection: Connection, stamps: dict[str, str]) -> dict[str, object]:
+def _status_of_file(connection: IndexConnection, stamps: dict[str, str]) -> dict[str, object]:
     application, version = identify(connection)
     if application != APPLICATION:
         return {"reason": "hansard did not create it; the next listing rebuilds it"}

@@ -22,14 +22,14 @@ from hansard.state.lineage import AncestorRange, ForkedReader
 
 def latest(backend: Backend, filters: SessionFilter, *, skip_damaged: bool = False) -> str | None:
     """Return the id of the newest session, of a workspace or of all; None if there is none."""
-    search = _Search(backend, filters)
+    search = _LatestSearch(backend, filters)
     time, session_id = search.best(index.of(backend))
     if not skip_damaged:
         search.report(time)
     return session_id or None
 
 
-class _Search:
+class _LatestSearch:
     """One search; collects the unreadable sessions."""
 
     def __init__(self, backend: Backend, filters: SessionFilter) -> None:

@@ -21,9 +21,9 @@ from hansard.errors import LockTimeout, ReadOnly
 from hansard.index.sqlite_storage import (
     TIME,
     WORDS,
-    Connection,
     FullText,
-    Row,
+    IndexConnection,
+    IndexRow,
     Storage,
     Unusable,
     fts5_required,
@@ -136,7 +136,9 @@ class _Splitter(threading.local):
     """Tables of FTS5 in memory, for one text at a time, in each thread."""
 
     def __init__(self) -> None:
-        self._connection = sqlite3.connect(":memory:", isolation_level=None, factory=Connection)
+        self._connection = sqlite3.connect(
+            ":memory:", isolation_level=None, factory=IndexConnection
+        )
         with fts5_required():
             for statement in _SPLITTING:
                 self._connection.run(statement)
@@ -264,7 +266,7 @@ class PostgresFullText(FullText):
         values: Sequence[Any],
         shown: Sequence[tuple[int, int]],
         limit: int,
-    ) -> list[Row]:
+    ) -> list[IndexRow]:
         asked, doubtful = question(expression)
         text = _query(
             f"SELECT d.text, d.log, d.seq, {TIME} AS said, d.role, d.size, k.id "  # noqa: S608 - values are apart
@@ -276,10 +278,10 @@ class PostgresFullText(FullText):
         )
         logs, upto = [log for log, _ in shown], [seq for _, seq in shown]
         given = [logs, upto, asked, *map(storable, values)]
-        found: list[Row] = []
+        found: list[IndexRow] = []
         offset = 0
         while True:
-            some = [Row(*row) for row in self._tables.run(text, [*given, limit, offset])]
+            some = [IndexRow(*row) for row in self._tables.run(text, [*given, limit, offset])]
             fit = self.ask("1", expression, [row.text for row in some]) if doubtful else None
             found += [row for row in some if fit is None or row.text in fit]
             if len(some) < limit or len(found) >= limit:

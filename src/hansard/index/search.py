@@ -20,7 +20,7 @@ from hansard.backend.contract import Backend
 from hansard.errors import UNREADABLE
 from hansard.index import Hit
 from hansard.index.listing import SessionFilter, within
-from hansard.index.sqlite_storage import Row, Storage
+from hansard.index.sqlite_storage import IndexRow, Storage
 from hansard.index.text_index import LOG_COLUMNS, TextLog, find_log
 from hansard.message import search_text
 from hansard.message.search_text import CLOSE, OPEN, PART
@@ -158,7 +158,7 @@ def ask(backend: Backend, storage: Storage, query: SearchQuery) -> list[Hit] | N
     wanted = fetched = max(query.limit, RANKED)
     while True:
         rows = shown.rows(fetched + 1)
-        named: dict[tuple[int, int], tuple[str, Row]] = {}
+        named: dict[tuple[int, int], tuple[str, IndexRow]] = {}
         for row in rows[:fetched]:
             place = shown.place(row)
             session_id = None if place in named else shown.session(row, place)
@@ -240,7 +240,7 @@ class _Shown:
 
     # -- texts ----------------------------------------------------------------------------------
 
-    def rows(self, limit: int) -> list[Row]:
+    def rows(self, limit: int) -> list[IndexRow]:
         """Return the texts that match and may be shown, the newest first."""
         query = self._query
         shown = [(log, max(way.upto for way in ways)) for log, ways in self._ways.items()]
@@ -274,7 +274,7 @@ class _Shown:
                 self._logs[log.id] = log
         return found
 
-    def place(self, row: Row) -> tuple[int, int]:
+    def place(self, row: IndexRow) -> tuple[int, int]:
         """Return log and seq of the event that a text is of: a fork may have another text for it."""
         log = self._of(row)
         passed = set()
@@ -288,19 +288,19 @@ class _Shown:
             log = parent
         return log.log, row.seq
 
-    def _of(self, row: Row) -> TextLog:
+    def _of(self, row: IndexRow) -> TextLog:
         log = self._log(row.id)
         assert log is not None  # it has texts
         return log
 
-    def session(self, row: Row, place: tuple[int, int]) -> str | None:
+    def session(self, row: IndexRow, place: tuple[int, int]) -> str | None:
         """Return the session that shows a text; None if none does."""
         if place[0] != row.log and self._is_found_there(place):
             return None  # that one is a hit itself
         way = next(self._by(row), None)
         return None if way is None else way.session.id
 
-    def _by(self, row: Row) -> Iterator[_Way]:
+    def _by(self, row: IndexRow) -> Iterator[_Way]:
         """Yield how a text is shown, by the oldest session first."""
         log = self._of(row)
         if self._query.session is None and self._is_searched(log):
@@ -331,7 +331,7 @@ class _Shown:
             "WHERE d.log = ? AND d.seq = ?",
             *place,
         ):
-            way = next(self._by(Row(text, *place, "", "", 0, session_id)), None)
+            way = next(self._by(IndexRow(text, *place, "", "", 0, session_id)), None)
             if way is None or (stream and way.depth):
                 continue
             if self._storage.full_text.ask("1", self._query.expression, [text]):
@@ -340,7 +340,7 @@ class _Shown:
 
     # -- hits -----------------------------------------------------------------------------------
 
-    def hits(self, found: list[tuple[str, Row]]) -> list[Hit]:
+    def hits(self, found: list[tuple[str, IndexRow]]) -> list[Hit]:
         """Return the best hits: by rank, then by time."""
         # Ties are broken by the session that shows a text, not by one outside that holds it.
         found.sort(key=lambda hit: (hit[0], hit[1].seq))

@@ -137,7 +137,7 @@ TIME: Final = (
 )
 
 
-class Row(NamedTuple):
+class IndexRow(NamedTuple):
     """A text that matches."""
 
     text: int
@@ -166,7 +166,7 @@ def is_refused(error: Exception) -> bool:
 opening = threading.RLock()
 
 
-class Connection(sqlite3.Connection):
+class IndexConnection(sqlite3.Connection):
     """A connection that no thread uses while the process is forked (`index.hold_before_fork`).
 
     SQLite has process-wide locks: a child in which a missing thread holds one would wait permanently.
@@ -208,19 +208,19 @@ class Connection(sqlite3.Connection):
 
 
 #: All open ones.
-connections: Final["WeakSet[Connection]"] = WeakSet()
+connections: Final["WeakSet[IndexConnection]"] = WeakSet()
 
 #: Connections of a parent process: closing one, even by garbage collection, would undo what the parent does.
-_ABANDONED: Final[list[Connection]] = []
+_ABANDONED: Final[list[IndexConnection]] = []
 
 
-def _connect(path: str) -> Connection:
+def _connect(path: str) -> IndexConnection:
     connection = sqlite3.connect(
         path,
         timeout=_PATIENCE,
         isolation_level=None,
         check_same_thread=False,
-        factory=Connection,
+        factory=IndexConnection,
     )
     try:
         for pragma in _PRAGMAS:
@@ -236,14 +236,14 @@ def _connect(path: str) -> Connection:
     return connection
 
 
-def identify(connection: Connection) -> tuple[int, int]:
+def identify(connection: IndexConnection) -> tuple[int, int]:
     """Return the application and the version of a database."""
     ((application,),) = connection.run("PRAGMA application_id")
     ((version,),) = connection.run("PRAGMA user_version")
     return application, version
 
 
-def is_index(connection: Connection) -> bool:
+def is_index(connection: IndexConnection) -> bool:
     """Return whether a database is an index of this version: it has its tables, and nothing else.
 
     A view in place of a table, or a trigger next to one, would be a program that a statement runs.
@@ -260,7 +260,7 @@ _LIST_TABLES: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 @cache
 def _tables() -> tuple[frozenset[Any], frozenset[Any]]:
     """Return how SQLite describes the tables of an index, without the table of texts and with it."""
-    with contextlib.closing(sqlite3.connect(":memory:", factory=Connection)) as connection:
+    with contextlib.closing(sqlite3.connect(":memory:", factory=IndexConnection)) as connection:
         for statement in _SCHEMA:
             connection.run(statement)
         least = frozenset(connection.run(_LIST_TABLES))
@@ -269,7 +269,7 @@ def _tables() -> tuple[frozenset[Any], frozenset[Any]]:
         return least, frozenset(connection.run(_LIST_TABLES))
 
 
-def _create_tables(connection: Connection) -> None:
+def _create_tables(connection: IndexConnection) -> None:
     """Create the tables, unless they exist; raise if it is another database."""
     if is_index(connection):
         return
@@ -288,7 +288,7 @@ def _create_tables(connection: Connection) -> None:
         connection.run(f"PRAGMA user_version = {VERSION}")
 
 
-def _check_rows(connection: Connection) -> None:
+def _check_rows(connection: IndexConnection) -> None:
     """Raise if bytes of a small index were altered: SQLite stores no checksums.
 
     A large one would take too long each time that it is opened.
@@ -333,7 +333,7 @@ class Storage:
         self._connection = self._open()
         self.full_text = FullText(self)
 
-    def _open(self) -> Connection:
+    def _open(self) -> IndexConnection:
         if self.file is None:
             connection = _connect(":memory:" if self._memory else "")
             connection.run("PRAGMA synchronous = OFF")
@@ -352,7 +352,7 @@ class Storage:
                 raise Unusable(f"{self.file.path}: {error}") from error
         raise AssertionError  # the second attempt returns or raises
 
-    def _open_file(self, file: LocalIndexFile) -> Connection:
+    def _open_file(self, file: LocalIndexFile) -> IndexConnection:
         path = file.prepare(_EMPTY)
         connection = _connect(path)
         try:
@@ -502,7 +502,7 @@ class FullText:
         values: Sequence[Any],
         shown: Sequence[tuple[int, int]],
         limit: int,
-    ) -> list[Row]:
+    ) -> list[IndexRow]:
         """Return the texts that match, the newest first.
 
         `conditions`: on `k` (`index_log`), `d` (`index_text`), `w` (see `shown`) and `{time}`, with their
@@ -525,7 +525,7 @@ class FullText:
             *values,
             limit,
         )
-        return [Row(*row) for row in rows]
+        return [IndexRow(*row) for row in rows]
 
     def ask(
         self, function: str, expression: str, texts: Sequence[int], *values: Any

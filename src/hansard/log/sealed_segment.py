@@ -19,7 +19,7 @@ from hansard.log import disk, format, segment_scan
 from hansard.log.format import DECODE_ERRORS, Line, LogEnd, Position
 from hansard.log.segment import Segment
 from hansard.log.segment_reader import SegmentRange, SegmentReader
-from hansard.log.segment_scan import Finding
+from hansard.log.segment_scan import ScanFinding
 
 VERSION: Final = 1
 
@@ -74,7 +74,7 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return Position(self.offset, self.seq, self.crc)
 
 
-class Page(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class IndexPage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A page of keys: its first hash, and the CRC-32 of its bytes."""
 
     first: int
@@ -97,7 +97,7 @@ class SegmentIndex(msgspec.Struct, frozen=True, omit_defaults=True):
     header_crc: int
     frames: list[Frame]
     keys: int = 0
-    pages: list[Page] = []
+    pages: list[IndexPage] = []
     begins: bool = True
     fingerprint: str = ""
     parts: list[str] = []
@@ -442,7 +442,7 @@ class Unpacked(NamedTuple):
 
     #: None if it is damaged.
     segment_index: SegmentIndex | None
-    findings: list[Finding]
+    findings: list[ScanFinding]
     #: Running checksums that are known at offsets of what was decompressed.
     known_at: dict[int, int]
 
@@ -459,7 +459,7 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
     try:
         sealed = SealedSegment(disk.duplicate(descriptor), path, None)
     except Damaged as error:
-        findings = [Finding(error.offset, 0, error.reason)]
+        findings = [ScanFinding(error.offset, 0, error.reason)]
         frames = _frames_in_order(descriptor, findings)
     else:
         findings = []
@@ -477,7 +477,7 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
 
 
 def _frames_by_index(
-    sealed: SealedSegment, findings: list[Finding]
+    sealed: SealedSegment, findings: list[ScanFinding]
 ) -> Iterator[tuple[int | None, bytes]]:
     """Yield the running checksum and the lines of each frame; add damage to the findings."""
     at = 0
@@ -487,7 +487,7 @@ def _frames_by_index(
         try:
             lines = sealed.read(frame.offset, size)
         except Damaged as error:
-            findings.append(Finding(at, frame.length, error.reason))
+            findings.append(ScanFinding(at, frame.length, error.reason))
             try:
                 # The index may be wrong.
                 lines = sealed.frame_alone(place)
@@ -499,11 +499,11 @@ def _frames_by_index(
         sealed.check()
     except Damaged as error:
         if not any(f.offset <= error.offset < f.offset + f.length for f in findings):
-            findings.append(Finding(error.offset, 0, error.reason))
+            findings.append(ScanFinding(error.offset, 0, error.reason))
 
 
 def _frames_in_order(
-    descriptor: int, findings: list[Finding]
+    descriptor: int, findings: list[ScanFinding]
 ) -> Iterator[tuple[int | None, bytes]]:
     """Yield the lines of the frames of a file without an index, up to the first that is damaged."""
     # Up to the first hole: segments have none, and a sparse file can claim any size.
@@ -512,7 +512,7 @@ def _frames_in_order(
     while at < len(data) and data[at : at + 4] != SKIPPABLE.pack(INDEX_MAGIC, 0)[:4]:
         found = _next_frame(data, at)
         if found is None:
-            findings.append(Finding(at, len(data) - at, "not a frame of zstd"))
+            findings.append(ScanFinding(at, len(data) - at, "not a frame of zstd"))
             yield None, _LOST_FRAME
             return
         lines, length = found

@@ -23,7 +23,7 @@ from hansard.log.sealed_segment import (
     SKIPPABLE,
     VERSION,
     Frame,
-    Page,
+    IndexPage,
     SegmentIndex,
     hash_of,
     seek_table,
@@ -171,7 +171,7 @@ class SealedWriter:
         keys = b"".join(KEY.pack(*key) for key in sorted(self._keys))
         size = PAGE * KEY.size
         pages = [
-            Page(KEY.unpack_from(keys, at)[0], format.crc32(keys[at : at + size]))
+            IndexPage(KEY.unpack_from(keys, at)[0], format.crc32(keys[at : at + size]))
             for at in range(0, len(keys), size)
         ]
         index = SegmentIndex(

@@ -51,7 +51,7 @@ _CREATED: Final = re.compile(rb'"created":' + _STAMP)
 _NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 
 
-class Finding(NamedTuple):
+class ScanFinding(NamedTuple):
     """Damage: its offset, its length in bytes, and what is wrong."""
 
     offset: int
@@ -77,9 +77,9 @@ class ScannedLine(NamedTuple):
     checked: bool = True
 
     @property
-    def finding(self) -> Finding:
+    def finding(self) -> ScanFinding:
         """What is wrong with the line, and where."""
-        return Finding(self.offset, self.length, self.reason)
+        return ScanFinding(self.offset, self.length, self.reason)
 
     @property
     def record(self) -> Line | None:
@@ -323,7 +323,7 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
     *,
     final: bool = True,
     end: Position | None = None,
-) -> Iterator[ScannedLine | Finding]:
+) -> Iterator[ScannedLine | ScanFinding]:
     """Yield notes, records of finished appends, and damage, in the order of their lines.
 
     With `final`, an unfinished append at the end is a torn tail and not damage (F-28).
@@ -346,7 +346,7 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
         elif line.log is not None:
             reason = "" if unsure else _misplaced(line, seq, seen.offset, edge, pending, fragment)
             if reason:
-                yield Finding(seen.offset, seen.length, reason)
+                yield ScanFinding(seen.offset, seen.length, reason)
             # In a valid log there are none: a note has the seq of the last event.
             yield from _upto(pending, line.seq)
             yield seen
@@ -354,12 +354,14 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
             edge = seen.offset + seen.length
         else:
             if fragment is not None:
-                yield Finding(fragment.offset, fragment.length, "an unfinished line inside the log")
+                yield ScanFinding(
+                    fragment.offset, fragment.length, "an unfinished line inside the log"
+                )
                 yield from _upto(pending, line.seq - 1)
                 pending, fragment = [], None
             wrong = "" if unsure else _out_of_turn(line, seq, pending)
             if wrong:
-                yield Finding(seen.offset, seen.length, wrong)
+                yield ScanFinding(seen.offset, seen.length, wrong)
                 yield from _upto(pending, line.seq - 1)
                 pending = []
             pending.append(seen)
@@ -371,7 +373,7 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
         # The lines were cut inside a batch that is known to be finished after the cut.
         yield from pending
     elif not final and (last := pending[0] if pending else fragment) is not None:
-        yield Finding(last.offset, last.length, "an append that was never finished")
+        yield ScanFinding(last.offset, last.length, "an append that was never finished")
 
 
 def _upto(pending: list[ScannedLine], seq: int) -> list[ScannedLine]:
@@ -420,15 +422,15 @@ def _out_of_turn(line: Line, seq: int, pending: list[ScannedLine]) -> str:
 # -- damage -------------------------------------------------------------------------------------
 
 
-def _findings(items: Iterable[ScannedLine | Finding]) -> Iterator[Finding]:
+def _findings(items: Iterable[ScannedLine | ScanFinding]) -> Iterator[ScanFinding]:
     for item in items:
-        if isinstance(item, Finding):
+        if isinstance(item, ScanFinding):
             yield item
         elif item.reason:
             yield item.finding
 
 
-def findings(start: Position, data: bytes, *, final: bool = True) -> Iterator[Finding]:
+def findings(start: Position, data: bytes, *, final: bool = True) -> Iterator[ScanFinding]:
     """Yield all damage in the lines after a position.
 
     Without `final`, the bytes are known to end between two appends, and an unfinished append is damage.
@@ -436,7 +438,7 @@ def findings(start: Position, data: bytes, *, final: bool = True) -> Iterator[Fi
     return _findings(_settled(start, _Walk(start).lines(_split(data)), final=final))
 
 
-def all_findings(segment: Segment) -> Iterator[Finding]:
+def all_findings(segment: Segment) -> Iterator[ScanFinding]:
     """Yield all damage of a segment, reading it in pieces."""
     return _findings(_settled(segment.start, scan(segment)))
 
@@ -447,7 +449,7 @@ def committed(
     """Return place and bytes of each line that is a record of a finished append; raise on damage."""
     kept = []
     for item in _settled(start, _Walk(start).lines(_split(data)), final=False, end=end):
-        if isinstance(item, Finding) or item.reason:
+        if isinstance(item, ScanFinding) or item.reason:
             raise segment.damaged(item.offset, item.reason)
         if item.record is not None:
             kept.append((item.place, item.raw))
@@ -470,7 +472,7 @@ def raise_if_damaged(segment: Segment, start: Position, data: bytes) -> None:
         raise segment.damaged(finding.offset, finding.reason)
 
 
-def discarded(data: bytes) -> Iterator[Finding]:
+def discarded(data: bytes) -> Iterator[ScanFinding]:
     """Yield the discarded fragments, by the notes in lines that have been checked (F-29)."""
     begin = data.find(_RECOVERED)
     while begin >= 0:
@@ -479,17 +481,19 @@ def discarded(data: bytes) -> Iterator[Finding]:
         # Not inside another line; and not a note that a crash left unfinished.
         if data[max(0, begin - 1) : begin] in {b"", b"\n"} and format.stored_crc(raw) is not None:
             note = format.decode_recovered(format.decode_line(raw).data)
-            yield Finding(note.offset, note.bytes, "a discarded fragment of an unfinished append")
+            yield ScanFinding(
+                note.offset, note.bytes, "a discarded fragment of an unfinished append"
+            )
         begin = data.find(_RECOVERED, end)
 
 
 # -- what is left -------------------------------------------------------------------------------
 
 
-def salvage(segment: Segment) -> Iterator[Line | Finding]:
+def salvage(segment: Segment) -> Iterator[Line | ScanFinding]:
     """Yield the valid records of a segment, and its damage, in the order of the file."""
     for item in _salvaged(_settled(segment.start, scan(segment))):
-        if isinstance(item, Finding):
+        if isinstance(item, ScanFinding):
             yield item
             continue
         if item.reason:
@@ -498,15 +502,15 @@ def salvage(segment: Segment) -> Iterator[Line | Finding]:
             yield item.record
 
 
-def _salvaged(items: Iterable[ScannedLine | Finding]) -> Iterator[ScannedLine | Finding]:
+def _salvaged(items: Iterable[ScannedLine | ScanFinding]) -> Iterator[ScannedLine | ScanFinding]:
     """Yield the same without records whose seqs were assigned again.
 
     Before damage may be records of an unfinished append, of which only the note is damaged: then their seqs
     were assigned again (F-30).
     """
-    held: list[ScannedLine | Finding] = []
+    held: list[ScannedLine | ScanFinding] = []
     for item in items:
-        line = None if isinstance(item, Finding) else item.record
+        line = None if isinstance(item, ScanFinding) else item.record
         if line is not None:
             held = [old for old in held if not _is_superseded(old, line)]
         held.append(item)
@@ -516,8 +520,8 @@ def _salvaged(items: Iterable[ScannedLine | Finding]) -> Iterator[ScannedLine | 
     yield from held
 
 
-def _is_superseded(old: ScannedLine | Finding, line: Line) -> bool:
-    if isinstance(old, Finding) or old.record is None or old.reason == _MOVED:
+def _is_superseded(old: ScannedLine | ScanFinding, line: Line) -> bool:
+    if isinstance(old, ScanFinding) or old.record is None or old.reason == _MOVED:
         return False
     return old.record.seq >= line.seq
 
@@ -561,7 +565,7 @@ class Remains:
         """
         self._segment = segment
         self.header = LeftHeader()
-        self.findings: list[Finding] = []
+        self.findings: list[ScanFinding] = []
         self.unchecked: set[int] = set()
         self.upto = before
         self.sealed_at: int | None = None
@@ -583,8 +587,8 @@ class Remains:
             for offset in self._control_offsets
         )
 
-    def _take(self, item: ScannedLine | Finding) -> None:
-        if isinstance(item, Finding):
+    def _take(self, item: ScannedLine | ScanFinding) -> None:
+        if isinstance(item, ScanFinding):
             self.findings.append(item)
             return
         if item.reason:
@@ -620,7 +624,7 @@ class Remains:
         try:
             header = format.decode_header(line.data)
         except msgspec.MsgspecError as error:
-            self.findings.append(Finding(0, item.length, f"not a header: {error}"))
+            self.findings.append(ScanFinding(0, item.length, f"not a header: {error}"))
             return
         raw = item.raw
         if item.reason:

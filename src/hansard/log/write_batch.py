@@ -20,7 +20,7 @@ from hansard.log.segment_reader import PIECE, SegmentReader
 _PENDING: Final = 1 << 20
 
 
-class Entry(Protocol):
+class EventFields(Protocol):
     """What becomes one record. `data` is a JSON object, as bytes."""
 
     @property
@@ -39,7 +39,7 @@ class AppendRequest(msgspec.Struct, frozen=True, gc=False):
     A struct, because it costs 30 ns, and a named tuple 400.
     """
 
-    events: Sequence[Entry]
+    events: Sequence[EventFields]
     #: The idempotency key: if an earlier append has it, its events are returned instead.
     key: str | None = None
     #: The session's last seq, 0 if it does not exist; otherwise `SeqConflict`.

@@ -15,10 +15,10 @@ from hansard.backend.contract import (
     WRONG_CHECKPOINT,
     Backend,
     Finding,
-    Known,
     Log,
     LogReader,
     MakeFilter,
+    RepairHints,
 )
 from hansard.errors import (
     Damaged,
@@ -219,7 +219,7 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
     # What the forks of the session know about it.
     children = [one for _, one in forks(backend) if one is not None and one.parent == session_id]
     seq = max((one.seq for one in children), default=0)
-    known = Known(seq, next((one.created for one in children if one.created), ""))
+    known = RepairHints(seq, next((one.created for one in children if one.created), ""))
     done = log.repair(known=known, filter=_filter_of(log), missing=missing)
     return RepairReport(
         session_id,

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from hansard.message import values
-from hansard.message.parse import REST, MessagePart, Shape, origin_of, parse
+from hansard.message.parse import REST, ContentPart, Shape, origin_of, parse
 
 Message = dict[str, Any]
 
@@ -236,7 +236,7 @@ def chat(message: Mapping[str, Any]) -> list[Message]:
     return [*results, {**last, "tool_calls": calls} if calls else last]
 
 
-def _is_hosted(message: Mapping[str, Any], part: MessagePart) -> bool:
+def _is_hosted(message: Mapping[str, Any], part: ContentPart) -> bool:
     """Return whether the provider runs the tool."""
     if part.shape in {Shape.SERVER_BLOCK, Shape.SERVER_PART}:
         return True

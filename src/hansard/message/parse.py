@@ -95,7 +95,7 @@ _PART_SHAPES: Final = {
 }
 
 
-class MessagePart(NamedTuple):
+class ContentPart(NamedTuple):
     """A part of a message."""
 
     kind: Kind
@@ -135,7 +135,7 @@ class ParsedMessage(NamedTuple):
     """A message as readers see it."""
 
     role: str
-    parts: list[MessagePart]
+    parts: list[ContentPart]
     #: Members that are unknown here, or that only programs need.
     rest: dict[str, Any]
     #: The name of the speaker, if the message has one.
@@ -147,10 +147,10 @@ class ParsedMessage(NamedTuple):
         """The role, with the name."""
         return f"{self.role} ({self.name})" if self.name else self.role
 
-    def shown(self, *, full: bool) -> list[MessagePart]:
+    def shown(self, *, full: bool) -> list[ContentPart]:
         """Return the parts; with `full`, or if there are none, also the rest as one more."""
         if self.rest and (full or not self.parts):
-            return [*self.parts, MessagePart("data", self.rest, REST)]
+            return [*self.parts, ContentPart("data", self.rest, REST)]
         return self.parts
 
 
@@ -165,7 +165,7 @@ def parse(message: Message) -> ParsedMessage:
             rest["message"] = parsed.rest
         partial = parsed.partial or rest.pop("partial", None) is True
         return parsed._replace(rest=rest, partial=partial)
-    parts: list[MessagePart] = []
+    parts: list[ContentPart] = []
     called: set[str] = set()
     for part in walk(message):
         if part.kind == "call" and part.call_id:
@@ -224,7 +224,7 @@ def _is_text(block: object) -> bool:
 # -- the walker ---------------------------------------------------------------------------------
 
 
-def walk(message: Message) -> Iterator[MessagePart]:
+def walk(message: Message) -> Iterator[ContentPart]:
     """Yield the parts of a message, in order."""
     role, content = message.get("role"), message.get("content")
     if (
@@ -233,7 +233,7 @@ def walk(message: Message) -> Iterator[MessagePart]:
         and role in ("user", "assistant", "system")
     ):
         if content:  # the fast path of most messages
-            yield MessagePart("text", content)
+            yield ContentPart("text", content)
         return
     if _word(role or message.get("type")) not in {"tool", "function"}:
         yield from _members(message)
@@ -249,7 +249,7 @@ def walk(message: Message) -> Iterator[MessagePart]:
         yield part._replace(shape=None) if is_result and role == "tool" else part
 
 
-def _members(message: Message) -> Iterator[MessagePart]:
+def _members(message: Message) -> Iterator[ContentPart]:
     items, read = _item(message)
     yield from items
     for name in ("reasoning_content", "reasoning"):
@@ -265,7 +265,7 @@ def _members(message: Message) -> Iterator[MessagePart]:
         yield part._replace(shape=None)
 
 
-def _item(message: Message) -> tuple[list[MessagePart], frozenset[str]]:
+def _item(message: Message) -> tuple[list[ContentPart], frozenset[str]]:
     """Return the parts of an OpenAI Responses item, and the members that were read."""
     kind, call_id = _word(message.get("type")), message.get("call_id")
     if kind.endswith("_call"):
@@ -280,7 +280,7 @@ def _item(message: Message) -> tuple[list[MessagePart], frozenset[str]]:
             read = list(value or ())
         found = [_half("call", value, name, call_id, Shape.ITEM)]
         if _says(message.get("output")):
-            found.append(MessagePart("result", message["output"], name))  # the provider's tool
+            found.append(ContentPart("result", message["output"], name))  # the provider's tool
         return found, frozenset({*read, "output", "call_id"})
     if kind.endswith("_output"):
         if call_id is None and kind == "local_shell_call_output":
@@ -298,10 +298,10 @@ def _item(message: Message) -> tuple[list[MessagePart], frozenset[str]]:
     return [], frozenset()
 
 
-def _content(content: object) -> Iterator[MessagePart]:
+def _content(content: object) -> Iterator[ContentPart]:
     if isinstance(content, str):
         if content:
-            yield MessagePart("text", content)
+            yield ContentPart("text", content)
     elif isinstance(content, Mapping) and isinstance(content.get("parts"), list):
         for slot, part in enumerate(content["parts"]):  # ADK nests Google's parts in an object
             yield from (found._replace(shape=None) for found in _part(part, slot))
@@ -310,21 +310,21 @@ def _content(content: object) -> Iterator[MessagePart]:
         for slot, block in enumerate(content):
             yield from _block(block, slot)
     elif content is not None:
-        yield MessagePart("data", content)
+        yield ContentPart("data", content)
 
 
-def _chat_call(call: object, slot: int) -> Iterator[MessagePart]:
+def _chat_call(call: object, slot: int) -> Iterator[ContentPart]:
     if isinstance(call, Mapping):
         flat = _flat(call, _INNER_CALLS) or call
         yield from _tool("call", flat, call.get("id"), Shape.CHAT, slot)
     else:
-        yield MessagePart("data", call)
+        yield ContentPart("data", call)
 
 
-def _block(block: object, slot: int | None = None) -> Iterator[MessagePart]:
+def _block(block: object, slot: int | None = None) -> Iterator[ContentPart]:
     """Yield the parts of a block of `content`. `slot`: its index, if its calls can be paired there."""
     if not isinstance(block, Mapping):
-        yield MessagePart("text" if isinstance(block, str) else "data", block)
+        yield ContentPart("text" if isinstance(block, str) else "data", block)
         return
     kind = _word(block.get("type"))
     shape = None if slot is None else _BLOCK_SHAPES.get(kind)
@@ -344,7 +344,7 @@ def _block(block: object, slot: int | None = None) -> Iterator[MessagePart]:
         yield from _text_block(block, kind)
 
 
-def _text_block(block: Message, kind: str) -> Iterator[MessagePart]:
+def _text_block(block: Message, kind: str) -> Iterator[ContentPart]:
     """Yield the parts of a block that is neither a call nor a result."""
     thought = _flat(block, ("reasoningContent",))
     if thought is not None:
@@ -355,13 +355,13 @@ def _text_block(block: Message, kind: str) -> Iterator[MessagePart]:
         return
     for name in ("text", "refusal"):
         if isinstance(block.get(name), str) and name in {"text", kind}:
-            yield MessagePart("text", block[name])
+            yield ContentPart("text", block[name])
             yield from _rest(block, {name, "thought"})
             return
-    yield MessagePart("data", block)
+    yield ContentPart("data", block)
 
 
-def _part(part: object, slot: int) -> Iterator[MessagePart]:
+def _part(part: object, slot: int) -> Iterator[ContentPart]:
     """Yield the parts of one of the `parts` of Pydantic AI or Google."""
     kind = part.get("part_kind") if isinstance(part, Mapping) else None
     if not isinstance(part, Mapping) or not isinstance(kind, str):
@@ -391,7 +391,7 @@ def _flat(block: Message, members: Iterable[str]) -> Message | None:
 
 def _tool(
     kind: Kind, block: Message, call_id: object, shape: Shape | None = None, slot: int = 0
-) -> Iterator[MessagePart]:
+) -> Iterator[ContentPart]:
     """Yield a call or a result, and the remaining members of its block."""
     is_call = kind == "call"
     sources = _ARGUMENTS if is_call else _OUTPUTS
@@ -404,39 +404,39 @@ def _tool(
 
 def _half(
     kind: Kind, value: object, name: str, call_id: object, shape: Shape | None, slot: int = 0
-) -> MessagePart:
+) -> ContentPart:
     """Return a call or a result. Without an id, as in a hosted search, it is not paired."""
     if not isinstance(call_id, str):
-        return MessagePart(kind, value, name)
-    return MessagePart(kind, value, name, call_id, shape, slot)
+        return ContentPart(kind, value, name)
+    return ContentPart(kind, value, name, call_id, shape, slot)
 
 
-def _thought(block: Message) -> MessagePart:
+def _thought(block: Message) -> ContentPart:
     found = [text for key in _THOUGHTS if _says(block.get(key)) and (text := as_text(block[key]))]
-    return MessagePart("thinking", "\n".join(found) or HIDDEN)
+    return ContentPart("thinking", "\n".join(found) or HIDDEN)
 
 
-def _named(kind: Kind, name: str, value: object) -> Iterator[MessagePart]:
+def _named(kind: Kind, name: str, value: object) -> Iterator[ContentPart]:
     """Yield a member that should hold a string; any other value as data."""
     if isinstance(value, str):
         if value:
-            yield MessagePart(kind, value)
+            yield ContentPart(kind, value)
     elif _says(value):
-        yield MessagePart("data", {name: value})
+        yield ContentPart("data", {name: value})
 
 
 def _listed(
-    name: str, value: object, read: Callable[[object, int], Iterator[MessagePart]]
-) -> Iterator[MessagePart]:
+    name: str, value: object, read: Callable[[object, int], Iterator[ContentPart]]
+) -> Iterator[ContentPart]:
     """Yield the parts of a member that should hold a list; any other value as data."""
     if isinstance(value, list):
         for slot, entry in enumerate(value):
             yield from read(entry, slot)
     elif _says(value):
-        yield MessagePart("data", {name: value})
+        yield ContentPart("data", {name: value})
 
 
-def _rest(block: Message, read: set[str], part: MessagePart | None = None) -> Iterator[MessagePart]:
+def _rest(block: Message, read: set[str], part: ContentPart | None = None) -> Iterator[ContentPart]:
     """Yield the members of a block that were not read, as data. `part`: its call or result."""
     rest = {
         key: value
@@ -447,7 +447,7 @@ def _rest(block: Message, read: set[str], part: MessagePart | None = None) -> It
         and _says(value)
     }
     if rest:
-        yield MessagePart("data", rest, REST)
+        yield ContentPart("data", rest, REST)
 
 
 def _says(value: object) -> bool:
@@ -457,7 +457,7 @@ def _says(value: object) -> bool:
     return value is not None and value is not False and value not in ([], {})
 
 
-def _role(message: Message, parts: list[MessagePart]) -> str:
+def _role(message: Message, parts: list[ContentPart]) -> str:
     content = message.get("content")
     inner = content.get("role") if isinstance(content, Mapping) else None
     role = _word(message.get("role")) or _word(inner)

@@ -145,10 +145,10 @@ def repair(messages: Sequence[Message]) -> list[Message]:
     A message that needs no repair is returned as the same object. An unfinished message of a stream loses its
     mark, `"partial": true`, which providers do not know.
     """
-    return _Repair(messages).run()
+    return _PairRepair(messages).run()
 
 
-class _Repair:
+class _PairRepair:
     """The changes that a list of messages needs, by the index of a message."""
 
     def __init__(self, messages: Sequence[Message]) -> None:

@@ -107,7 +107,7 @@ class Course:
         return max(covered, 0), summary
 
 
-class Known(NamedTuple):
+class KnownState(NamedTuple):
     """What the control events add up to at one moment. Its dicts are shared: copy what you hand out."""
 
     #: The fold of the control events: metadata, title, snapshots.
@@ -124,11 +124,11 @@ class Projection:
     __slots__ = ("_known", "_last")
 
     def __init__(self) -> None:
-        self._known = Known(fold.EMPTY, NOTHING, Course())
+        self._known = KnownState(fold.EMPTY, NOTHING, Course())
         #: The last known control event of each log: of the ancestors, and of the session.
         self._last: list[tuple[str, Event | None]] = []
 
-    def refresh(self, log: LogReader) -> Known:
+    def refresh(self, log: LogReader) -> KnownState:
         """Add the new control events; read all of them if what is known does not hold any more."""
         logs = log.readers() if isinstance(log, ForkedReader) else [log]
         bounds = [part.upto for part in log.inherited] if isinstance(log, ForkedReader) else []
@@ -138,7 +138,7 @@ class Projection:
             new = [one.controls() for one in logs]
             changed = any(event.kind in _CHANGING for events in new for event in events)
             redactions = lineage.redactions_of(log) if changed else NOTHING
-            self._known = Known(fold.EMPTY, redactions, Course())
+            self._known = KnownState(fold.EMPTY, redactions, Course())
         state, redactions, course = self._known
         added: list[Event] = []
         for place, events in enumerate(new):
@@ -149,7 +149,7 @@ class Projection:
         if added:
             masked = [redactions.mask(event) for event in added]
             course.add(masked)
-            self._known = Known(fold.apply_all(state, masked), redactions, course)
+            self._known = KnownState(fold.apply_all(state, masked), redactions, course)
         return self._known
 
     def _new(self, logs: list[LogReader]) -> list[list[Event]] | None:

@@ -92,11 +92,11 @@ class Redactions(NamedTuple):
         return added is not None and added.stream in self.gone
 
 
-class _Data(msgspec.Struct):
+class _RedactedData(msgspec.Struct):
     message: dict[str, msgspec.Raw]
 
 
-_decode_data = msgspec.json.Decoder(_Data).decode
+_decode_data = msgspec.json.Decoder(_RedactedData).decode
 
 
 def _has_message(data: bytes | None) -> bool:

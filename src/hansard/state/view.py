@@ -24,7 +24,7 @@ import msgspec
 from hansard.backend.contract import Chunk, LogReader, StreamPart
 from hansard.event import codec
 from hansard.event.event import Event
-from hansard.state.projection import Course, Known, Projection
+from hansard.state.projection import Course, KnownState, Projection
 from hansard.state.redaction import NOTHING, Redactions
 
 View = Literal["model", "history"]
@@ -103,7 +103,7 @@ def ranges_of(
     *,
     view: View = "model",
     upto: int | None = None,
-    known_of: Callable[[LogReader], Known] | None = None,
+    known_of: Callable[[LogReader], KnownState] | None = None,
 ) -> ViewRanges:
     """Return the ranges of a view at a seq, or at the end of the log.
 

@@ -61,7 +61,7 @@ def origins(log: LogReader) -> list[Origin]:
     return [Origin(one.parent, one.seq, one.created) for one in found if one is not None]
 
 
-class Header(msgspec.Struct, frozen=True):
+class ExportHeader(msgspec.Struct, frozen=True):
     """The first line.
 
     Attributes:
@@ -116,7 +116,7 @@ class Moved(NamedTuple):
     more: int
 
 
-_header = msgspec.json.Decoder(Header).decode
+_header = msgspec.json.Decoder(ExportHeader).decode
 _end = msgspec.json.Decoder(End).decode
 _line = msgspec.json.Decoder(_Line).decode
 _encode = msgspec.json.Encoder().encode
@@ -236,7 +236,7 @@ class ExportReader:
         self.end: End | None = None
         self.header = self._read_header()
 
-    def _read_header(self) -> Header:
+    def _read_header(self) -> ExportHeader:
         raw = self._next()
         if raw is None:
             raise self.refused("the file is empty")

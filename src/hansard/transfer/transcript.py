@@ -35,7 +35,7 @@ from hansard.event.kinds import (
     SUMMARY_ADDED,
     USAGE_RECORDED,
 )
-from hansard.message.parse import MessagePart, parse, to_json
+from hansard.message.parse import ContentPart, parse, to_json
 from hansard.state import fold, view
 from hansard.state.lineage import redactions_of
 from hansard.state.view import VIEWS, StreamAssembler, View, ViewRanges
@@ -45,7 +45,7 @@ from hansard.transfer.export_file import Origin, origins
 _QUIET: Final = frozenset({MESSAGE_PART, MESSAGE_REDACTED})
 
 
-class Entry(NamedTuple):
+class TranscriptEntry(NamedTuple):
     """A message, or one line about another event."""
 
     seq: int
@@ -114,7 +114,7 @@ class Transcript:
             facts.append(("redacted", "credentials were replaced"))
         return facts
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[TranscriptEntry]:
         """Yield the entries in order."""
         ranges = view.ranges_of(self._log, view=self.view, upto=self.upto)
         unfinished = self._unfinished(ranges)
@@ -136,7 +136,9 @@ class Transcript:
             streams.forwards(chunk.streamed())
         return dict(streams.unfinished())
 
-    def _entry(self, event: Event, unfinished: dict[int, dict[str, Any]]) -> Iterator[Entry]:
+    def _entry(
+        self, event: Event, unfinished: dict[int, dict[str, Any]]
+    ) -> Iterator[TranscriptEntry]:
         if event.seq in unfinished:
             note = "unfinished: the stream was interrupted"
             yield self._message(event, unfinished[event.seq], note)
@@ -145,7 +147,7 @@ class Transcript:
             if isinstance(message, dict) and not event.data.get("redacted"):
                 yield self._message(event, message, "")
             elif self._events:
-                yield Entry(event.seq, event.stamp, None, "a message was redacted")
+                yield TranscriptEntry(event.seq, event.stamp, None, "a message was redacted")
         elif event.kind == SUMMARY_ADDED:
             added = kinds.read(SUMMARY_ADDED, event.raw)
             if added is not None:
@@ -156,10 +158,10 @@ class Transcript:
             note, details = _describe(event)
             shown = self._clean(details)
             text = to_json(shown) if shown else ""
-            yield Entry(event.seq, event.stamp, None, self._clean(note), text)
+            yield TranscriptEntry(event.seq, event.stamp, None, self._clean(note), text)
 
-    def _message(self, event: Event, message: dict[str, Any], note: str) -> Entry:
-        return Entry(event.seq, event.stamp, self._clean(message), note)
+    def _message(self, event: Event, message: dict[str, Any], note: str) -> TranscriptEntry:
+        return TranscriptEntry(event.seq, event.stamp, self._clean(message), note)
 
     def _clean(self, value: Any) -> Any:
         return secrets.redact(value)[0] if self.redacted else value
@@ -224,7 +226,7 @@ def _markdown_head(transcript: Transcript) -> str:
     return "\n".join([*lines, "", ""])
 
 
-def _markdown_entry(entry: Entry) -> str:
+def _markdown_entry(entry: TranscriptEntry) -> str:
     if entry.message is None:
         shown = f"*{entry.seq} · {entry.time} · {_inline(entry.note)}*\n\n"
         return shown + (_fenced(entry.details, "json") + "\n\n" if entry.details else "")
@@ -237,7 +239,7 @@ def _markdown_entry(entry: Entry) -> str:
     return "\n".join([*lines, ""])
 
 
-def _markdown_part(part: MessagePart) -> str:
+def _markdown_part(part: ContentPart) -> str:
     text = part.pretty
     if part.kind in {"text", "thinking"}:
         return ("**thinking**\n\n" if part.kind == "thinking" else "") + _quoted(text)
@@ -390,7 +392,7 @@ def _html_head(transcript: Transcript) -> str:
     )
 
 
-def _html_entry(entry: Entry) -> str:
+def _html_entry(entry: TranscriptEntry) -> str:
     place = f'<a href="#e{entry.seq}">{entry.seq}</a>'
     if entry.message is None:
         note = f"{place} · {_time(entry.time)} · {_escaped(entry.note)}"
@@ -408,7 +410,7 @@ def _html_entry(entry: Entry) -> str:
     )
 
 
-def _html_part(part: MessagePart) -> str:
+def _html_part(part: ContentPart) -> str:
     text = part.pretty
     if part.kind == "text":
         return f'<div class="text" dir="auto">{_escaped(text)}</div>\n'

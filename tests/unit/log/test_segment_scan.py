@@ -18,7 +18,7 @@ from tests.format.handwritten_log import HandwrittenLog
 ID = "s"
 
 
-def findings(log: HandwrittenLog) -> list[segment_scan.Finding]:
+def findings(log: HandwrittenLog) -> list[segment_scan.ScanFinding]:
     """Return all damage after a log's header."""
     start = len(HandwrittenLog().data)
     mark = Position(start, 0, format.crc32(log.data[:start]))

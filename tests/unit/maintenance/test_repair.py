@@ -10,7 +10,7 @@ import zstandard
 
 import hansard
 from hansard import Session, Store
-from hansard.backend.contract import Known
+from hansard.backend.contract import RepairHints
 from hansard.backend.local import repair
 from hansard.log.format import Line
 
@@ -52,7 +52,7 @@ def test_a_backend_may_have_nothing_to_mend(store: Store) -> None:
     """F-110: `Log.repair` of a valid log does nothing, with any options."""
     store.session("s").add_message(message("one"))
     log = store._backend.log("s")
-    assert log.repair(known=Known(1, "x"), missing=True).findings in ((), [])
+    assert log.repair(known=RepairHints(1, "x"), missing=True).findings in ((), [])
     assert [event.seq for event in store.session("s").events()] == [1]
 
 

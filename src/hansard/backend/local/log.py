@@ -22,10 +22,10 @@ from hansard.backend.contract import (
     Finding,
     Head,
     InternalLog,
-    Known,
     LogReader,
     MakeFilter,
     Record,
+    RepairHints,
     RepairResult,
     SavedState,
     StreamPart,
@@ -644,7 +644,7 @@ class LocalLog(InternalLog):
         # Even without a valid header, the lines after it may be valid.
         segment = files.raw() if reader is None else reader.segment
         for item in () if segment is None else segment_scan.salvage(segment):
-            if isinstance(item, segment_scan.Finding):
+            if isinstance(item, segment_scan.ScanFinding):
                 yield Finding("damage", files.path, *item)
             else:
                 yield event_of(item)
@@ -680,7 +680,7 @@ class LocalLog(InternalLog):
     def repair(
         self,
         *,
-        known: Known | None = None,
+        known: RepairHints | None = None,
         filter: MakeFilter | None = None,
         missing: bool = False,
     ) -> RepairResult:
@@ -696,7 +696,7 @@ class LocalLog(InternalLog):
                 files.root,
                 self.session_id,
                 files.name,
-                known=known or Known(),
+                known=known or RepairHints(),
                 filter=erased,
                 missing=missing,
                 timeout=self._backend.lock_timeout,

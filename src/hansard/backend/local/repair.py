@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.backend.contract import CompactionFilter, Finding, Known, RepairResult
+from hansard.backend.contract import CompactionFilter, Finding, RepairHints, RepairResult
 from hansard.backend.local.log import stream_of
 from hansard.backend.local.verify import unerased
 from hansard.errors import Damaged, SessionNotFound
@@ -47,7 +47,7 @@ def repair(
     session_id: str,
     name: str,
     *,
-    known: Known,
+    known: RepairHints,
     filter: CompactionFilter | None,
     missing: bool,
     timeout: float,
@@ -91,7 +91,7 @@ class _File:
     #: The time of the last event.
     time: str = ""
     remains: Remains | None = None
-    findings: list[segment_scan.Finding] = field(default_factory=list)
+    findings: list[segment_scan.ScanFinding] = field(default_factory=list)
     #: The last seq, if it is known.
     last: int | None = None
 
@@ -119,7 +119,7 @@ class _Repair:
     session_id: str
     name: str
     directory: int
-    known: Known
+    known: RepairHints
     filter: CompactionFilter | None
     fill_missing: bool
     locks: list[Lock] = field(default_factory=list)
@@ -291,7 +291,7 @@ class _Repair:
         if self._begin is not None:
             found.begins = self._begin == found.first
         found.remains = remains
-        found.findings = found.findings or [segment_scan.Finding(error.offset, 0, error.reason)]
+        found.findings = found.findings or [segment_scan.ScanFinding(error.offset, 0, error.reason)]
 
     # -- what to do -----------------------------------------------------------------------------
 
