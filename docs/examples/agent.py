@@ -1,4 +1,4 @@
-"""An agent with a scripted model: it streams, is killed, resumes, rewinds and forks. Run it twice."""
+"""An agent with a scripted model: it streams, is killed, resumes and forks. Run `agent.py STORE` twice."""
 
 import os
 import signal

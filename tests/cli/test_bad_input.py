@@ -109,7 +109,7 @@ REFUSED: list[tuple[str, int, str]] = [
     (
         "relpay x",
         2,
-        "no such command: relpay; did you mean `hansard replay`?; see `hansard --help`",
+        "no such command: relpay (did you mean `hansard replay`?); see `hansard --help`",
     ),
     ("replay", 2, "missing argument 'ID'; see `hansard replay --help`"),
     ("replay agent/1 --sped 3", 2, "--sped"),

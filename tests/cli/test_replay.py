@@ -38,6 +38,27 @@ def test_it_tells_what_happened_in_order(store: Path) -> None:
     ]
 
 
+def test_emptied_stream_parts_are_not_called_discarded(tmp_path: Path) -> None:
+    """After a compaction, parts of a complete message are one line; only a discarded message is called so."""
+    with library.open(tmp_path) as opened:
+        session = opened.session("s")
+        with session.stream(role="assistant") as message:
+            message.write("It was ")
+            message.write("sent.")
+        with session.stream(role="assistant") as message:
+            message.write("No")
+            message.discard()
+        session.compact()
+    done = hansard("replay", "s", store=tmp_path)
+    assert [line[27:] if line[:4].strip() else line for line in done.out.splitlines()] == [
+        "· stream parts, emptied by a compaction",
+        "assistant",
+        "    It was sent.",
+        "· stream parts, emptied by a compaction",
+        "· the streamed message was discarded",
+    ]
+
+
 def test_json_prints_the_events_as_they_are_stored(store: Path) -> None:
     """`--json` prints one event per line, with the data digit for digit as they were stored."""
     with library.open(store) as opened:

@@ -72,7 +72,7 @@ class App(click.Group):
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], COMMANDS, 1)
-            hint = f"; did you mean `hansard {close[0]}`?" if close else ""
+            hint = f" (did you mean `hansard {close[0]}`?)" if close else ""
             raise click.UsageError(f"no such command: {args[0]}{hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -48,14 +48,20 @@ class EventPrinter:
         self._markdown = markdown
         #: The stream whose parts were printed last, and their text.
         self._stream: tuple[str, str] | None = None
+        #: The stream whose emptied parts were printed last.
+        self._emptied: str | None = None
         #: The names of tools without a result so far, by call ids.
         self._called: dict[str, str] = {}
 
     def event(self, event: "hansard.Event", *, session: str = "", alone: bool = False) -> None:
         """Print an event, after its session if one is given. `alone`: not in a series."""
         data = event.data
-        if event.kind == "message.part" and not alone and self._part(event, data, session):
-            return
+        if event.kind == "message.part" and not alone:
+            if self._part(event, data, session):
+                return
+            emptied, self._emptied = self._emptied, data.get("stream")
+            if not data.get("over") and emptied == self._emptied:
+                return  # one line for all emptied parts of a stream
         streamed = self._stream
         self.end()
         head = self._head(event, session)
@@ -274,6 +280,8 @@ _SENTENCES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
         f"stream part: {short(data['text'], _SHORT)}"
         if data.get("text")
         else "the streamed message was discarded"
+        if data.get("over")
+        else "stream parts, emptied by a compaction"
     ),
     "message.redacted": lambda data: (
         f"redacted message {data['seq']}" + (f": {data['reason']}" if data.get("reason") else "")
