@@ -115,7 +115,7 @@ def test_data_that_are_no_object_are_damage(tmp_path: Path) -> None:
     with hansard.open(store, durability="os") as opened:
         (finding,) = opened.session("evil").verify().findings
         assert (finding.severity, finding.offset) == ("damage", offset)
-        with pytest.raises(hansard.Damaged, match="no JSON object") as caught:
+        with pytest.raises(hansard.Damaged, match="data is not an object") as caught:
             list(opened.session("evil").events())
         assert caught.value.offset == offset
 
