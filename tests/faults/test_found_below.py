@@ -2,11 +2,13 @@
 
 import errno
 import fcntl
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import hansard
+from hansard.index import erase_removed
 from hansard.log import disk
 from tests.crashlab import faults
 from tests.unit.disk_probe import index_of
@@ -106,3 +108,18 @@ def test_a_lock_that_is_refused_is_not_taken_for_one_that_is_held(
     with hansard.open(path) as store:
         assert store.session(ID).messages() == SAID
         store.session(ID).add_message({"role": "user", "content": "third"})
+
+
+def test_a_store_that_cannot_be_listed_is_an_error_of_ours(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-29: a disk that fails while a compaction erases the index is a `DiskFailed` that names the index."""
+
+    def refuse(_: int) -> Iterator[str]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with hansard.open(path) as store:
+        monkeypatch.setattr(disk, "names", refuse)
+        with pytest.raises(hansard.DiskFailed, match="index: remove: Input/output error"):
+            erase_removed(store._backend)
+        monkeypatch.undo()

@@ -91,11 +91,12 @@ class LocalIndexFile:
     def sweep(self) -> None:
         """Remove databases that are not this store's, without opening them."""
         directory = self._root.descriptor
-        # Sorted: a database goes before what is next to it, so that no process opens it without that.
-        for name in sorted(filter(names.is_index_database, disk.names(directory))):
-            if not name.startswith(_name_or_none(directory) or "?"):
-                with suppress(FileNotFoundError, IsADirectoryError):
-                    disk.remove(directory, name)
+        with disk.reporting("remove", self.path):
+            # Sorted: a database goes before what is next to it, so that no process opens it without that.
+            for name in sorted(filter(names.is_index_database, disk.names(directory))):
+                if not name.startswith(_name_or_none(directory) or "?"):
+                    with suppress(FileNotFoundError, IsADirectoryError):
+                        disk.remove(directory, name)
 
 
 def _name_or_none(directory: int) -> str | None:
