@@ -560,6 +560,18 @@ def test_the_conversation_goes_back_when_the_graph_does(store: hansard.Store) ->
     assert said(session) == [message.content for message in held]
 
 
+def test_the_conversation_is_whole_after_a_revert_without_a_checkpoint(
+    store: hansard.Store,
+) -> None:
+    """N-16: a saver that reverts and then loses the race for its checkpoint hides no message for long."""
+    graph = talking(HansardSaver(store))
+    graph.invoke({"messages": [HumanMessage("one")]}, at("t"))
+    session = store.session("t")
+    session.revert(0)
+    graph.invoke({"messages": [HumanMessage("two")]}, at("t"))
+    assert said(session) == ["one", "you said one", "two", "you said two"]
+
+
 def test_mirroring_can_be_turned_off(store: hansard.Store, tmp_path: Path) -> None:
     """N-70: without a mirror no messages are stored; with a cipher no file has plain text."""
     talking(HansardSaver(store, mirror=None)).invoke(

@@ -302,13 +302,12 @@ class HansardSaver(BaseCheckpointSaver[str]):
                     return
                 # It is another session now: the thread was deleted, with the bases of these values.
                 continue
-            if mirrored.back is not None:
-                # The graph continued from an earlier checkpoint, or changed messages.
-                reverted = thread.handle.revert(mirrored.back).seq
-                expected += reverted == expected + 1
             events = [(CHECKPOINT, data | {"mirrored": mirrored.noted})]
             events += [("message.added", {"message": message}) for message in mirrored.messages]
             with suppress(hansard.SeqConflict):
+                if mirrored.back is not None:
+                    # The graph continued from an earlier checkpoint, or changed messages.
+                    expected = thread.handle.revert(mirrored.back, expected_seq=expected).seq
                 thread.handle.append_all(events, expected_seq=expected)
                 return
 

@@ -190,11 +190,19 @@ class Thread(AdapterProjection):
                 self._add_writes(event, _read_written(event.raw))
             elif event.kind == REMOVED:
                 self._remove(_read_removed(event.raw))
+            elif event.kind == "session.reverted":
+                self._revert(event.data["seq"])
             elif event.kind in {"metadata.set", "session.created"}:
                 mark = event.data.get("metadata", {}).get(MARK)
                 self.marked = self.marked if mark is None else mark == FORMAT
         except msgspec.MsgspecError:
             return  # redacted, or an application's event of the same kind
+
+    def _revert(self, seq: int) -> None:
+        """Forget mirrored messages after a seq; the saver that reverted may not have added its own."""
+        while self.mirrored and self.mirrored[-1][1] > seq:
+            self.mirrored.pop()
+            self.mirror = None
 
     def _add_checkpoint(self, event: hansard.Event, put: Put) -> None:
         self._cache(event)
