@@ -5,6 +5,7 @@ one file and creates none; a writer adds the lock file. It can release its files
 when many sessions are open, when the session was deleted) and open them again.
 """
 
+import errno
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -373,7 +374,7 @@ class SessionFiles:
                 try:
                     file = disk.open_file(descriptor, names.LOCK, writable=True, create=True)
                 except OSError as error:
-                    if disk.status_of(descriptor).st_nlink:
+                    if error.errno != errno.ENOENT or disk.status_of(descriptor).st_nlink:
                         raise disk.explain(error, "open", path, "nothing was appended") from error
                 else:
                     break
