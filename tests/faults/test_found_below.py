@@ -123,3 +123,20 @@ def test_a_store_that_cannot_be_listed_is_an_error_of_ours(
         with pytest.raises(hansard.DiskFailed, match="index: remove: Input/output error"):
             erase_removed(store._backend)
         monkeypatch.undo()
+
+
+def test_a_lock_that_a_dead_disk_refuses_is_an_error_of_ours(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-29: on a file system that was shut down, an append raises `DiskFailed`, and nothing is appended."""
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with hansard.open(path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "open_file", refuse)
+            patch.setattr(disk, "status_of", refuse)
+            with pytest.raises(hansard.DiskFailed, match="nothing was appended"):
+                store.session(ID).add_message({"role": "user", "content": "third"})
+        assert store.session(ID).messages() == SAID
