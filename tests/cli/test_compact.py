@@ -47,6 +47,8 @@ def test_sessions_get_smaller_and_say_the_same(tmp_path: Path) -> None:
     assert header.split() == ["SESSION", "BEFORE", "AFTER", "LEFT"]
     assert row.startswith("b ")
     assert total.startswith("1 session rewritten: ")
+    # Only the rewritten session is counted.
+    assert total.split(": ")[1].split(" before")[0] in row
     assert everything(tmp_path) == before
     with library.open(tmp_path, read_only=True) as store:
         assert store.verify().ok

@@ -11,6 +11,8 @@ def test_a_fork_begins_where_it_is_told_to(store: Path) -> None:
     """`fork --at` takes a seq, a label or a time, and a fresh id if none is given."""
     made = hansard("fork", "agent/1", "f1", "--at", "3", "--json", store=store).json
     assert made == {"session": "f1", "parent": "agent/1", "forked_at": 3}
+    taken = hansard("fork", "agent/1", "f1", store=store)
+    assert taken.err.endswith("exists already, at seq 4; nothing was written. Use another id\n")
     fresh = hansard("fork", "agent/1", "--at", "looked", "--json", store=store).json
     assert fresh["forked_at"] == 5
     with library.open(store, read_only=True) as opened:

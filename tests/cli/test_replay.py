@@ -2,6 +2,7 @@
 
 import json
 import signal
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def test_it_tells_what_happened_in_order(store: Path) -> None:
         "· snapshot “looked” of seq 5",
         "assistant, streamed",
         "    It was sent.",
-        "end of the stream above",
+        "end of the message that began at 7",
         "· usage: m, 1,000 tokens in, 20 out, cost 0.5",
         '· x.todo {"task": "call back"}',
         "· metadata: user = u8",
@@ -57,6 +58,22 @@ def test_emptied_stream_parts_are_not_called_discarded(tmp_path: Path) -> None:
         "· stream parts, emptied by a compaction",
         "· the streamed message was discarded",
     ]
+
+
+def test_an_answer_that_was_cut_off_is_marked(tmp_path: Path) -> None:
+    """A stream that never ended is marked at the seq that search and views give it."""
+    with library.open(tmp_path) as opened:
+        session = opened.session("s")
+        with suppress(KeyboardInterrupt), session.stream(role="assistant") as message:
+            message.write("It was ")
+            message.write("sent on")
+            raise KeyboardInterrupt
+        session.add_message({"role": "user", "content": "And?"})
+        (seq,) = session.state().streams.values()
+    lines = hansard("replay", "s", store=tmp_path).out.splitlines()
+    assert lines[1] == "    It was sent on"
+    assert lines[2].split()[0] == str(seq)
+    assert lines[2].endswith("the message that began at 1 is unfinished")
 
 
 def test_json_prints_the_events_as_they_are_stored(store: Path) -> None:

@@ -37,14 +37,13 @@ from hansard.errors import (
     LockTimeout,
     Reentered,
     SessionDeleted,
-    SessionExists,
     SessionNotFound,
 )
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, format, names
-from hansard.log.write_batch import seq_conflict
+from hansard.log.write_batch import seq_conflict, session_exists
 
 _PIECE = 1000
 
@@ -230,9 +229,7 @@ class MemoryLog(InternalLog):
         with record.writing(self.session_id):
             self._check_open()
             if record.events:
-                raise SessionExists(
-                    f"session {self.session_id!r} exists already, at seq {record.seq}"
-                )
+                raise session_exists(self.session_id, record.seq)
             record.become(staged)
 
     def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:

@@ -40,14 +40,18 @@ class EventPrinter:
         screen: the output.
         full: do not truncate, and print a message's other members.
         markdown: render texts as Markdown on a terminal.
+
+    Attributes:
+        unfinished: streams to mark as unfinished, with the seq of their last part.
     """
 
     def __init__(self, screen: Screen, *, full: bool = False, markdown: bool = False) -> None:
+        self.unfinished: Mapping[str, int] = {}
         self._screen = screen
         self._full = full
         self._markdown = markdown
-        #: The stream whose parts were printed last, and their text.
-        self._stream: tuple[str, str] | None = None
+        #: The stream whose parts were printed last, its first seq, and their text.
+        self._stream: tuple[str, int, str] | None = None
         #: The stream whose emptied parts were printed last.
         self._emptied: str | None = None
         #: The names of tools without a result so far, by call ids.
@@ -69,13 +73,11 @@ class EventPrinter:
             case "message.added", {"redacted": True}:
                 self._screen.labeled(head, ("(redacted message)", "dim italic"))
             case "message.added", {"message": dict() as message}:
-                if streamed is not None and streamed == (
-                    data.get("stream"),
-                    message.get("content"),
-                ):
-                    self._screen.line(*head, ("end of the stream above", "dim"))
-                    return
-                self._message(message, head)
+                stream, first, text = streamed or ("", 0, "")
+                if streamed and (stream, text) == (data.get("stream"), message.get("content")):
+                    self._screen.line(*head, (f"end of the message that began at {first}", "dim"))
+                else:
+                    self._message(message, head)
             case "summary.added", {"message": dict() as message}:
                 covers = f"summary of everything up to {data.get('upto')}: "
                 self._message(message, [*head, (covers, "italic")])
@@ -105,19 +107,22 @@ class EventPrinter:
         text, stream = data.get("text"), data.get("stream")
         if not isinstance(text, str) or not isinstance(stream, str) or data.get("over"):
             return False
-        before = ""
+        first, before = event.seq, ""
+        head = self._head(event, session)
         if self._stream is not None and self._stream[0] == stream:
-            before = self._stream[1]
+            _, first, before = self._stream
         else:
             self.end()
             message = data.get("message")
             role = message.get("role") if isinstance(message, dict) else None
-            head = self._head(event, session)
             speaker = f"{cell(str(role or 'message'))}, streamed"
             self._screen.line(*head, (speaker, ROLES.get(str(role), "bold")))
             self._screen.write(" " * _INDENT)
-        self._stream = (stream, before + text)
+        self._stream = (stream, first, before + text)
         self._screen.write(text.replace("\n", "\n" + " " * _INDENT))
+        if self.unfinished.get(stream) == event.seq:
+            self.end()
+            self._screen.line(*head, (f"the message that began at {first} is unfinished", "red"))
         return True
 
     def end(self) -> None:

@@ -56,7 +56,7 @@ class AppendRequest(msgspec.Struct, frozen=True, gc=False):
     ) -> SessionExists | SeqConflict | None:
         """Return why a session at this seq does not meet the conditions; None if it does."""
         if self.new_only and exists:
-            return SessionExists(f"session {session_id!r} exists already, at seq {seq}")
+            return session_exists(session_id, seq)
         if self.expected_seq is not None and self.expected_seq != seq:
             return seq_conflict(session_id, self.expected_seq, seq)
         return None
@@ -69,6 +69,13 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     length: int
     time: str
     duplicate: bool = False
+
+
+def session_exists(session_id: str, seq: int) -> SessionExists:
+    """Return the error for a session that must be new."""
+    return SessionExists(
+        f"session {session_id!r} exists already, at seq {seq}; nothing was written. Use another id"
+    )
 
 
 def seq_conflict(session_id: str, expected: int, actual: int) -> SeqConflict:

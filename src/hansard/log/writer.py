@@ -17,7 +17,6 @@ from hansard.errors import (
     Damaged,
     DiskFailed,
     HansardError,
-    SessionExists,
     SessionNotFound,
     SyncFailed,
     UnknownFormat,
@@ -45,6 +44,7 @@ from hansard.log.write_batch import (
     SyncTarget,
     WriteBatch,
     seq_conflict,
+    session_exists,
 )
 
 Durability = Literal["sync", "os"]
@@ -448,9 +448,7 @@ class LogWriter:
             end = self._unless_deleted(self._reader().log_end(files.end), again=again)
             if end is None:
                 return None
-            raise SessionExists(
-                f"session {files.session_id!r} exists already, at seq {end.position.seq}"
-            )
+            raise session_exists(files.session_id, end.position.seq)
         if files.root.in_trash(files.name):
             raise deleted(files.session_id)
         self._move_staged(staged, "nothing was added to the store")

@@ -17,9 +17,10 @@ from hansard.backend.postgres.append import PendingInsert, deleted
 from hansard.backend.postgres.connection import Connection, DedicatedConnection
 from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.schema import session_number
-from hansard.errors import BackendUnavailable, SessionExists
+from hansard.errors import BackendUnavailable
 from hansard.event.event import NewEvent
 from hansard.log import format
+from hansard.log.write_batch import session_exists
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
@@ -122,8 +123,7 @@ class PostgresStage(Stage):
         row = self._backend.rows.session(self._session)
         if row is not None and row.deleted:
             return deleted(self.session_id)
-        at = "" if row is None else f", at seq {row.head.seq}"
-        return SessionExists(f"session {self.session_id!r} exists already{at}")
+        return session_exists(self.session_id, 0 if row is None else row.head.seq)
 
     def _send(self) -> None:
         """Copy the rows that were collected into the temporary table."""

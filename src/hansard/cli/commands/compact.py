@@ -95,7 +95,11 @@ def _show(
     call: Call, report: "hansard.CompactReport", before: dict[str, int], after: dict[str, int]
 ) -> None:
     screen = call.screen
-    total, left = sum(before.values()), sum(after.get(id, 0) for id in before)
+    changed = sorted(
+        (id for id in before if after.get(id, 0) != before[id]), key=before.__getitem__
+    )
+    summed = before if report.dry_run else changed
+    total, left = sum(before[id] for id in summed), sum(after.get(id, 0) for id in summed)
     screen.document(
         {
             "dry_run": report.dry_run,
@@ -111,6 +115,8 @@ def _show(
             ],
         }
     )
+    if screen.json:
+        return
     emptied = f"{many(report.blanked, 'event')} (redacted, or parts of completed messages)"
     if report.dry_run:
         screen.line(
@@ -118,14 +124,9 @@ def _show(
             f", and empty {emptied}; nothing was written"
         )
     else:
-        changed = [id for id in before if after.get(id, 0) != before[id]]
-        changed.sort(key=before.__getitem__, reverse=True)
-        shown = changed[:_ROWS] if screen.terminal else changed
+        shown = changed[::-1][: _ROWS if screen.terminal else None]
         if shown:
-            rows = [
-                [id, size(before[id]), size(after.get(id, 0)), _share(before[id], after.get(id, 0))]
-                for id in shown
-            ]
+            rows = [[id, *_sizes_of(before[id], after.get(id, 0))] for id in shown]
             screen.table(["session", "before", "after", "left"], rows, numbers="before after left")
         if len(changed) > len(shown):
             screen.line(f"… and {many(len(changed) - len(shown), 'session')} more")
@@ -135,9 +136,8 @@ def _show(
         )
         if report.vacuumed:
             screen.line("tables rewritten: no page contains erased data")
-    if not screen.json:
-        screen.failures(report.failed)
+    screen.failures(report.failed)
 
 
-def _share(before: int, after: int) -> str:
-    return f"{100 * after / before:.0f} %" if before else "–"
+def _sizes_of(before: int, after: int) -> tuple[str, str, str]:
+    return size(before), size(after), f"{100 * after / before:.0f} %" if before else "–"

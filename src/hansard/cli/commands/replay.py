@@ -104,6 +104,8 @@ def command(
             seqs = [event.seq for event in chosen]
             step_through(call.screen, session, seqs, full=full, markdown=markdown)
             return
+        if not follow and not call.screen.json:
+            printer.unfinished = session.state().streams
         last: hansard.Event | None = None
         for event in chosen:
             if speed is not None and last is not None:
