@@ -10,8 +10,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from contextlib import closing, nullcontext
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -20,7 +20,7 @@ import msgspec
 from hansard.backend.contract import Backend
 from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.status import IndexStatus
-from hansard.errors import BackendUnavailable, Closed
+from hansard.errors import BackendUnavailable, Closed, HansardError
 from hansard.index import (
     Hit,
     Page,
@@ -36,38 +36,26 @@ from hansard.index.catalog import Description, Progress, SessionCatalog
 from hansard.index.listing import SessionFilter
 from hansard.index.search import SearchQuery
 from hansard.index.sqlite_storage import (
-    APPLICATION,
     RESIDUE,
     VERSION,
     IndexConnection,
     Storage,
     Unusable,
-    identify,
     is_index,
     is_refused,
 )
-
-if TYPE_CHECKING:
-    from hansard.backend.postgres.index_tables import PostgresTables
-
-#: Attempts to answer from an index that was found damaged, and rebuilt.
-_TRIES: Final = 3
 
 #: Seconds that `status` waits for a process that holds the file.
 _PATIENCE: Final = 1.0
 
 #: Errors by which a damaged file shows where SQLite does not notice it. Arguments were checked before.
-_NONSENSE: Final = (msgspec.MsgspecError, TypeError, ValueError, OverflowError)
+_NONSENSE: Final = (msgspec.MsgspecError, AttributeError, TypeError, ValueError, OverflowError)
 
 Answer = TypeVar("Answer")
 
 
 class _RefreshStopped(Exception):
-    """The caller's `progress` has raised: not a sign of a damaged file."""
-
-    def __init__(self, reason: Exception) -> None:
-        super().__init__()
-        self.reason = reason
+    """The caller's `progress` has raised its argument: not a sign of a damaged file."""
 
 
 def _guarded(progress: Progress | None) -> Progress | None:
@@ -110,6 +98,8 @@ class Index:
         """Begin again in a child process; the connection belongs to its parent."""
         if self._storage is not None:
             self._storage.abandon()
+        if _inherited and isinstance(self._home, LocalIndexFile):
+            self._home = None
         self._mutex = threading.RLock()
         self._storage = None
         self._catalog: SessionCatalog | None = None
@@ -118,7 +108,7 @@ class Index:
 
     def release_files(self) -> None:
         """Close the file to free descriptors, unless it is in use."""
-        if not self._asking and self.hold(0.0):
+        if self.hold(0.0):
             self.release()
 
     def hold(self, timeout: float) -> bool:
@@ -126,14 +116,12 @@ class Index:
         # A child that inherits what SQLite knows of its locks would take them for its own.
         if not self._mutex.acquire(timeout=timeout):
             return False
-        storage = self._storage
-        if storage is not None and storage.file is not None:
-            if storage.is_changing():
-                # Only if this very thread forks in the middle of a call.
-                self._mutex.release()
-                return False
-            storage.close()
-            self._storage = self._catalog = None
+        if self._asking:
+            # This very thread is in the middle of a call.
+            self._mutex.release()
+            return False
+        if isinstance(self._home, LocalIndexFile):
+            self._close()
         return True
 
     def release(self) -> None:
@@ -144,11 +132,14 @@ class Index:
         """Close the database."""
         with self._mutex:
             self._closed = True
-            storage, self._storage = self._storage, None
-            if storage is not None:
-                storage.close()
+            self._close()
         if self._aside is not None:
             self._aside.close()
+
+    def _close(self) -> None:
+        if self._storage is not None:
+            self._storage.close()
+        self._storage = self._catalog = None
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -207,8 +198,9 @@ class Index:
 
     def drop_texts(self) -> None:
         """Remove the texts from the shared index: opening it does."""
-        if self._is_kept():
-            self._ask(lambda _: None)
+        home = self._home
+        if home is not None and (not isinstance(home, LocalIndexFile) or home.identity()):
+            self._use(self._open)
 
     def forget(self) -> None:
         """Erase from the shared index what was removed from the logs; costs little if nothing was.
@@ -217,33 +209,20 @@ class Index:
         """
         if self._texts and self._aside is not None:
             self._aside.forget()
-        elif self._is_kept():
-            self._ask(self._erase, alone=True)
+        else:
+            self._use(self._erase)
 
-    def _is_kept(self) -> bool:
-        """Return whether there is a shared index."""
-        with self._mutex:
-            home = self._home or self._backend.index_storage()
-            if isinstance(home, LocalIndexFile):
-                return home.identity() is not None
-            if home is None or self._home is None:
-                return False
-            if self._closed or self._storage is not None:
-                return self._storage is not None
-            try:
-                return bool(home.trying(lambda: self._open()[0].get("watch")))
-            except Unusable:
-                # The tables hold texts that are not wanted, and may not be changed.
-                self._do_without()
-                return False
-
-    def _erase(self, storage: Storage) -> None:
+    def _erase(self) -> None:
+        storage, sessions = self._open()
         if storage.private:
             # The file cannot be used, so nothing is known of its content.
             home = self._backend.index_storage()
             if isinstance(home, LocalIndexFile):
                 home.discard()
             return
+        if storage.get("watch") is None:
+            return  # it was never filled
+        sessions.refresh()
         if not text_index.has_residue(storage):
             return
         text_index.erase(storage)
@@ -254,7 +233,7 @@ class Index:
         elif not storage.served:
             # Another process reads what is to be erased, and does not stop. A server's tables stay as they
             # are, and the next compaction tries again.
-            storage.replace()
+            self._discard()
 
     # -- the storage ----------------------------------------------------------------------------
 
@@ -266,18 +245,29 @@ class Index:
         alone: bool = False,
     ) -> Answer:
         """Refresh the index, and ask it a question. `alone`: the question begins its own transactions."""
+
+        def answer() -> Answer:
+            storage, sessions = self._open()
+            sessions.refresh(_guarded(progress))
+            with nullcontext() if alone else storage.reading():
+                return question(storage)
+
+        return self._use(answer)
+
+    def _use(self, answer: Callable[[], Answer]) -> Answer:
+        """Return an answer, from an index that is rebuilt if it is damaged."""
         with self._mutex:
             if self._closed:
                 raise Closed(f"{self._backend.where}: the store was closed; open it again")
             before, self._asking = self._asking, True
             try:
-                return self._attempt(lambda: self._answer(question, progress, alone=alone))
+                return self._attempt(answer)
             finally:
                 self._asking = before
 
     def _attempt(self, answer: Callable[[], Answer]) -> Answer:
-        """Return an answer, from an index that is rebuilt if it is damaged."""
-        for attempt in range(_TRIES):
+        replaced = False
+        while True:
             try:
                 if self._home is not None and not isinstance(self._home, LocalIndexFile):
                     # All of it again if the connection to the server was lost.
@@ -286,62 +276,54 @@ class Index:
             except Unusable:
                 self._do_without()
             except _RefreshStopped as stopped:
-                raise stopped.reason from None
+                raise stopped.args[0] from None
             except (sqlite3.DatabaseError, *_NONSENSE) as error:
                 # No other program can have damaged what is private, or a server's.
-                if self._storage is None or self._storage.private or self._storage.served:
+                if not isinstance(self._home, LocalIndexFile):
                     if not isinstance(error, sqlite3.DatabaseError):
                         raise
                     where = self._backend.where
                     raise BackendUnavailable(f"{where}: cannot list sessions: {error}") from error
                 # Refused: locked by another process for too long, a full disk, no longer writable.
-                self._rebuild(without=attempt > 0 or is_refused(error))
-        raise AssertionError  # the last attempt answers or raises
-
-    def _answer(
-        self, question: Callable[[Storage], Answer], progress: Progress | None, *, alone: bool
-    ) -> Answer:
-        storage, sessions = self._open()
-        storage.check()
-        sessions.refresh(_guarded(progress))
-        if alone:
-            return question(storage)
-        with storage.reading():
-            return question(storage)
+                if replaced or is_refused(error):
+                    self._do_without()
+                else:
+                    self._discard()
+                    replaced = True
 
     def _open(self) -> tuple[Storage, SessionCatalog]:
+        home = self._home
+        if self._storage is not None and not self._storage.in_place():
+            self._close()
         if self._storage is None or self._catalog is None:
-            self._storage = self._make()
-            if not self._texts and self._storage.full_text.exists():
-                self._storage.replace()
+            if home is None or isinstance(home, LocalIndexFile):
+                self._storage = Storage(home, memory=self._memory)
+                if not self._texts and self._storage.full_text.exists():
+                    raise sqlite3.DatabaseError("it has texts")  # replaced like a damaged one
+            else:
+                from hansard.index.postgres_storage import PostgresStorage
+
+                self._storage = served = PostgresStorage(home)
+                if not self._texts and served.full_text.exists():
+                    served.clear()
             self._catalog = SessionCatalog(self._backend, self._storage)
         return self._storage, self._catalog
 
-    def _make(self) -> Storage:
-        home = self._home
-        if home is not None and not isinstance(home, LocalIndexFile):
-            from hansard.index.postgres_storage import PostgresStorage
-
-            return PostgresStorage(home)
-        return Storage(None if _inherited else home, memory=self._memory)
-
     def _do_without(self) -> None:
         """Continue with a private database."""
+        self._close()
         self._home = None
-        if self._storage is not None:
-            self._storage.close()
-        self._storage = self._catalog = None
 
-    def _rebuild(self, *, without: bool) -> None:
-        """Continue with an empty file in place of a damaged one, or without a file."""
-        assert self._storage is not None  # it was found to be damaged
+    def _discard(self) -> None:
+        """Remove the file, unless another process has replaced it; the next call creates another."""
+        assert isinstance(self._home, LocalIndexFile)  # only a file can be damaged
+        in_place = self._storage is None or self._storage.in_place()
+        self._close()
         try:
-            if not without:
-                self._storage.replace()
-                return
-        except Unusable:
-            pass
-        self._do_without()
+            if in_place:
+                self._home.discard()
+        except HansardError:
+            self._home = None
 
 
 # -- forks of the process -----------------------------------------------------------------------
@@ -434,7 +416,15 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
     """
     home = backend.unscoped.index_storage()
     if home is not None and not isinstance(home, LocalIndexFile):
-        return _status_of_tables(home)
+        try:
+            ((sessions, behind, texts),) = home.trying(lambda: home.run(_ASK_SERVER))
+        finally:
+            home.close()
+        if not sessions:
+            return IndexStatus()
+        return IndexStatus(
+            there=True, version=VERSION, sessions=sessions, behind=behind, texts=texts
+        )
     if not found.there:
         return found
     stamps = backend.stamps()
@@ -446,19 +436,17 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
         with closing(
             sqlite3.connect(place, uri=True, timeout=_PATIENCE, factory=IndexConnection)
         ) as connection:
-            return msgspec.structs.replace(found, **_status_of_file(connection, stamps))
+            if not is_index(connection):
+                reason = f"it is damaged, or not of version {VERSION}; listings do not need it"
+                return msgspec.structs.replace(found, reason=reason)
+            known = dict(connection.run("SELECT id, stamp FROM index_session"))
+            texts = connection.run("SELECT 1 FROM sqlite_master WHERE name = 'index_words'")
     except (sqlite3.Error, UnicodeError, TypeError, ValueError) as error:
         return msgspec.structs.replace(found, reason=str(error))
-
-
-def _status_of_tables(tables: "PostgresTables") -> IndexStatus:
-    try:
-        ((sessions, behind, texts),) = tables.trying(lambda: tables.run(_ASK_SERVER))
-    finally:
-        tables.close()
-    if not sessions:
-        return IndexStatus()
-    return IndexStatus(there=True, version=VERSION, sessions=sessions, behind=behind, texts=texts)
+    behind = len({session_id for session_id, _ in known.items() ^ stamps.items()})
+    return msgspec.structs.replace(
+        found, version=VERSION, sessions=len(known), behind=behind, texts=bool(texts)
+    )
 
 
 _ASK_SERVER: Final = """
@@ -466,21 +454,3 @@ SELECT (SELECT count(*) FROM index_session),
        (SELECT count(*) FROM (SELECT id FROM index_purged
                               UNION SELECT id FROM sessions WHERE marked AND NOT internal) AS b),
        EXISTS (SELECT FROM index_log)"""
-
-
-def _status_of_file(connection: IndexConnection, stamps: dict[str, str]) -> dict[str, object]:
-    application, version = identify(connection)
-    if application != APPLICATION:
-        return {"reason": "hansard did not create it; the next listing rebuilds it"}
-    if version > VERSION:
-        return {
-            "version": version,
-            "reason": "a newer hansard created it; this one does not use it",
-        }
-    if not is_index(connection):
-        reason = "it is of an older version, or damaged; the next listing rebuilds it"
-        return {"version": version, "reason": reason}
-    known = dict(connection.run("SELECT id, stamp FROM index_session"))
-    behind = len({session_id for session_id, _ in known.items() ^ stamps.items()})
-    texts = bool(connection.run("SELECT 1 FROM sqlite_master WHERE name = 'index_words'"))
-    return {"version": version, "sessions": len(known), "behind": behind, "texts": texts}

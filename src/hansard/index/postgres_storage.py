@@ -66,7 +66,6 @@ class PostgresStorage(Storage):
     served = True
 
     def __init__(self, tables: "PostgresTables") -> None:
-        self.file = None
         self.private = False
         self._tables = tables
         self.full_text = PostgresFullText(tables)
@@ -95,16 +94,11 @@ class PostgresStorage(Storage):
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return self._tables.look()
 
-    def check(self) -> None:
-        pass
-
     def in_place(self) -> bool:
         return True
 
-    def is_changing(self) -> bool:
-        return self._tables.changing()
-
-    def replace(self) -> None:
+    def clear(self) -> None:
+        """Empty the tables."""
         with self.changing():
             for table in TABLES:
                 self.do(f"DELETE FROM {table}")  # noqa: S608 - our own names

@@ -45,20 +45,6 @@ _PRAGMAS: Final = (
     "mmap_size = 0",
 )
 
-#: Limits for statements, whatever is in the file: no other database, no trigger.
-_LIMITS: Final = (
-    (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
-    (sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 0),
-    (sqlite3.SQLITE_LIMIT_LENGTH, 1 << 28),
-)
-
-#: Options of a connection, where Python can set them: since 3.12.
-_OPTIONS: Final = tuple(
-    (getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), name == "DEFENSIVE")
-    for name in ("DEFENSIVE", "ENABLE_TRIGGER", "ENABLE_VIEW", "ENABLE_LOAD_EXTENSION")
-    if hasattr(sqlite3, f"SQLITE_DBCONFIG_{name}")
-)
-
 #: A database without a table, in WAL mode: SQLite would create it with a rollback journal (F-156). The fields
 #: are those of SQLite's file format: the header, then the empty root page of the schema.
 _EMPTY: Final = (
@@ -225,22 +211,10 @@ def _connect(path: str) -> IndexConnection:
     try:
         for pragma in _PRAGMAS:
             connection.run(f"PRAGMA {pragma}")
-        for limit, most in _LIMITS:
-            connection.setlimit(limit, most)
-        for option, value in _OPTIONS:
-            with contextlib.suppress(sqlite3.OperationalError):  # an older SQLite
-                connection.setconfig(option, value)  # type: ignore[attr-defined] # from 3.12 on
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def identify(connection: IndexConnection) -> tuple[int, int]:
-    """Return the application and the version of a database."""
-    ((application,),) = connection.run("PRAGMA application_id")
-    ((version,),) = connection.run("PRAGMA user_version")
-    return application, version
 
 
 def is_index(connection: IndexConnection) -> bool:
@@ -248,10 +222,17 @@ def is_index(connection: IndexConnection) -> bool:
 
     A view in place of a table, or a trigger next to one, would be a program that a statement runs.
     """
-    if identify(connection) != (APPLICATION, VERSION):
-        return False
     least, most = _tables()
-    return least <= set(connection.run(_LIST_TABLES)) <= most
+    return _identify(connection) == (APPLICATION, VERSION) and (
+        least <= set(connection.run(_LIST_TABLES)) <= most
+    )
+
+
+def _identify(connection: IndexConnection) -> tuple[int, int]:
+    """Return the application and the version of a database."""
+    ((application,),) = connection.run("PRAGMA application_id")
+    ((version,),) = connection.run("PRAGMA user_version")
+    return application, version
 
 
 _LIST_TABLES: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
@@ -276,7 +257,7 @@ def _create_tables(connection: IndexConnection) -> None:
     with connection.transaction():
         if is_index(connection):
             return  # another process was faster
-        application, version = identify(connection)
+        application, version = _identify(connection)
         if application == APPLICATION and version > VERSION:
             # The program that wrote it and this one would replace each other's file permanently.
             raise Unusable(f"an index of version {version}; this program uses version {VERSION}")
@@ -299,13 +280,12 @@ def _check_rows(connection: IndexConnection) -> None:
         ((found,), *_) = connection.run(f"PRAGMA integrity_check({table})")
         if found != "ok":
             raise sqlite3.DatabaseError(f"damaged: {found}")
-    ids = {row[0] for row in connection.run("SELECT id FROM index_session")}
-    for session_id, info, crc in connection.run("SELECT id, info, crc FROM index_entry"):
-        if session_id not in ids or crc32(info.encode()) != crc:
-            raise sqlite3.DatabaseError(f"damaged: the entry of {session_id!r}")
-        ids.discard(session_id)
-    if ids:
-        raise sqlite3.DatabaseError("damaged: some sessions have no entry")
+    ids = connection.run("SELECT id FROM index_session ORDER BY id")
+    entries = connection.run("SELECT id, info, crc FROM index_entry ORDER BY id")
+    if ids != [entry[:1] for entry in entries] or any(
+        crc32(info.encode()) != crc for _, info, crc in entries
+    ):
+        raise sqlite3.DatabaseError("damaged: the entries are not those of the sessions")
 
 
 # -- tables -------------------------------------------------------------------------------------
@@ -314,8 +294,9 @@ def _check_rows(connection: IndexConnection) -> None:
 class Storage:
     """The tables of an index. The caller ensures that one thread at a time uses it.
 
+    Raises `Unusable` if the file cannot be used, and other errors if it is damaged: the caller replaces it.
+
     Attributes:
-        file: where they are; None if the database is private, or a server's.
         private: only this process uses them.
         full_text: the texts.
     """
@@ -326,33 +307,21 @@ class Storage:
     full_text: "FullText"
 
     def __init__(self, file: LocalIndexFile | None, *, memory: bool = False) -> None:
-        self.file = file
         self.private = file is None
-        self._memory = memory
+        self._file = file
         self._identity: str | None = None
-        self._connection = self._open()
+        if file is None:
+            self._connection = _connect(":memory:" if memory else "")
+            self.do("PRAGMA synchronous = OFF")
+            _create_tables(self._connection)
+        else:
+            try:
+                self._connection = self._open(file)
+            except (OSError, HansardError) as error:
+                raise Unusable(f"{file.path}: {error}") from error
         self.full_text = FullText(self)
 
-    def _open(self) -> IndexConnection:
-        if self.file is None:
-            connection = _connect(":memory:" if self._memory else "")
-            connection.run("PRAGMA synchronous = OFF")
-            _create_tables(connection)
-            return connection
-        for attempt in range(2):
-            try:
-                return self._open_file(self.file)
-            # The others if SQLite does not notice the damage, or cannot describe it.
-            except (sqlite3.DatabaseError, UnicodeError, TypeError, AttributeError) as error:
-                if attempt or is_refused(error):
-                    raise Unusable(f"{self.file.path}: {error}") from error
-                # Not an index of this version, or damaged: it holds nothing that the logs do not.
-                self._discard()
-            except (OSError, HansardError, Unusable) as error:
-                raise Unusable(f"{self.file.path}: {error}") from error
-        raise AssertionError  # the second attempt returns or raises
-
-    def _open_file(self, file: LocalIndexFile) -> IndexConnection:
+    def _open(self, file: LocalIndexFile) -> IndexConnection:
         path = file.prepare(_EMPTY)
         connection = _connect(path)
         try:
@@ -371,32 +340,12 @@ class Storage:
             raise
         return connection
 
-    def _discard(self) -> None:
-        assert self.file is not None  # only a file can be damaged
-        try:
-            self.file.discard()
-        except (OSError, HansardError) as error:
-            raise Unusable(f"{self.file.path}: {error}") from error
-
-    def check(self) -> None:
-        """Open the file again if other processes find another one: a user may have deleted it."""
-        if not self.in_place():
-            self._connection.close()
-            self._connection = self._open()
-
     def in_place(self) -> bool:
-        """Return whether the file is the one that other processes find."""
+        """Return whether the file is the one that other processes find: a user may have deleted it."""
         try:
-            return self.file is None or self.file.identity() == self._identity
+            return self._file is None or self._file.identity() == self._identity
         except OSError:
             return False  # whether it can be used shows when it is opened again
-
-    def replace(self) -> None:
-        """Start again with empty tables."""
-        self._connection.close()
-        if self.file is not None and self.in_place():
-            self._discard()
-        self._connection = self._open()
 
     def close(self) -> None:
         """Close the connection."""
@@ -432,10 +381,6 @@ class Storage:
     def reading(self) -> contextlib.AbstractContextManager[None]:
         """Begin a transaction that reads one state of the tables."""
         return self._connection.transaction("BEGIN")
-
-    def is_changing(self) -> bool:
-        """Return whether a transaction is open."""
-        return self._connection.in_transaction
 
     def truncate(self) -> bool:
         """Write everything into the file itself, and empty the write-ahead log; return whether it worked."""

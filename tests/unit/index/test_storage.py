@@ -132,7 +132,7 @@ def test_texts_are_read_inside_the_transaction_that_stores_them(
     real = text_index.TextIndexer._read
 
     def watched(self: text_index.TextIndexer, session_id: str) -> bool:
-        states.append(self._storage.is_changing())
+        states.append(self._storage._connection.in_transaction)
         return real(self, session_id)
 
     monkeypatch.setattr(text_index.TextIndexer, "_read", watched)

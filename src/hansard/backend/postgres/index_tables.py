@@ -115,9 +115,6 @@ class PostgresTables:
             finally:
                 self._current = None
 
-    def changing(self) -> bool:
-        return self._current is not None
-
     def rewrite(self, *names: str) -> bool:
         query = self._connections.query
         with (
