@@ -504,7 +504,6 @@ class Store:
         from hansard.workspace import Match
 
         # A scoped store never lists sessions outside of it.
-        self._backend.check_open()
         match = None if workspace is None else Match(workspace)
         return SessionFilter(self._backend.prefix, where=where or {}, workspace=match, **others)
 
@@ -641,18 +640,12 @@ class Store:
             vacuum: PostgreSQL: then rewrite the tables, so that no page contains erased data. Readers and
                 writers of the store wait for that. Files do not need it.
         """
-        from msgspec.structs import replace
-
-        from hansard.index import erase_removed
         from hansard.maintenance.compact import compact_store
 
         wanted = (found for found in self._backend.ids() if found.startswith(prefix))
-        report = compact_store(self._backend, wanted, progress=progress, dry_run=dry_run)
-        if not dry_run:
-            erase_removed(self._backend)
-            if vacuum and self._backend.unscoped.vacuum():
-                report = replace(report, vacuumed=True)
-        return report
+        return compact_store(
+            self._backend, wanted, progress=progress, dry_run=dry_run, vacuum=vacuum
+        )
 
     def verify(self) -> "StoreReport":
         """Check every byte of every session, and report what was found."""

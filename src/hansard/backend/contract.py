@@ -481,15 +481,13 @@ class Backend(ABC):
     where: str
     read_only: bool
     durability: str
+    #: Compactions leave bytes of erased data, which only a vacuum removes.
+    needs_vacuum: bool = False
 
     @property
     def unscoped(self) -> "Backend":
         """The backend with all sessions: itself, unless it is scoped."""
         return self
-
-    @abstractmethod
-    def check_open(self) -> None:
-        """Raise `Closed` if it was closed: what cannot be read must not look empty."""
 
     @abstractmethod
     def log(self, session_id: str, *, from_trash: bool = False) -> Log:
@@ -514,10 +512,6 @@ class Backend(ABC):
     def ids(self, *, trash: bool = False) -> Iterator[str]:
         """Yield the ids of all sessions, or of those in the trash, unsorted; also of unreadable ones."""
 
-    def population(self) -> object:
-        """Return a value that stays equal while no session is created, deleted or restored."""
-        return object()
-
     @abstractmethod
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
         """Return a string for each session that changes with each append, and if the session is replaced.
@@ -525,13 +519,14 @@ class Backend(ABC):
         Of these sessions, or of all; missing ones are left out. Cheap: opens no session.
         """
 
-    def unchanged(self, since: str) -> bool:
-        """Return whether no change was acknowledged since a refresh; False if that is not known.
+    def version(self, *, appends: bool = False) -> str:
+        """Return a string that stays equal while no session is created, deleted or restored; "" if unknown.
 
-        Costs little and changes nothing. `since`: what that refresh stored.
+        Costs little and changes nothing. `appends`: it equals `Changed.since` of the last refresh while also
+        nothing was appended since.
         """
-        del since
-        return False
+        del appends
+        return ""
 
     def changed(self, since: str) -> Changed:
         """Begin a refresh: return what may have changed since an earlier one ("" at first).
@@ -588,20 +583,16 @@ class Backend(ABC):
         """Return where to store an index of the sessions; None: nowhere, or nothing may be written."""
         return None
 
-    def vacuum(self) -> bool:
-        """Remove all bytes of erased data that compactions left; return whether there may have been any.
-
-        Writers may have to wait. Only for a backend whose compaction leaves some.
-        """
-        return False
-
-    def compacting(self, *, wait: bool = True) -> AbstractContextManager[None]:
+    def compacting(
+        self, *, wait: bool = True, vacuum: bool = False
+    ) -> AbstractContextManager[None]:
         """Return a block in which sessions may be compacted: never while the store's files are copied.
 
         `LockTimeout` if they are: immediately, or with `wait` after the time that an append waits.
-        At its end, what interrupted purges have left is removed.
+        At its end, what interrupted purges have left is removed, and with `vacuum` the bytes of erased data
+        that compactions leave (`needs_vacuum`). Writers may have to wait for that.
         """
-        del wait
+        del wait, vacuum
         return nullcontext()
 
     def status(self) -> StoreStatus:

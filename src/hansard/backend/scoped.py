@@ -24,14 +24,15 @@ class ScopedBackend(Backend):
     @property
     def unscoped(self) -> Backend:
         """The backend with all sessions."""
-        return self._parent.unscoped
+        return self._open().unscoped
 
     def _open(self) -> Backend:
-        self.check_open()
+        if self._closed:
+            raise Closed(f"{self.where}: the store was closed; open it again")
         return self._parent
 
     def _inside(self, session_id: object) -> str:
-        self.check_open()
+        self._open()
         if not isinstance(session_id, str) or not session_id.startswith(self.prefix):
             raise InvalidSessionId(
                 f"session id {session_id!r:.60} is outside of this store, which sees only the ids that "
@@ -82,8 +83,3 @@ class ScopedBackend(Backend):
     def close(self) -> None:
         """Close this backend; the one with all sessions stays open."""
         self._closed = True
-
-    def check_open(self) -> None:
-        """Raise if this backend was closed."""
-        if self._closed:
-            raise Closed(f"{self.where}: the store was closed; open it again")

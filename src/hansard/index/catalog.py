@@ -230,7 +230,8 @@ class SessionCatalog:
         """
         storage = self._storage
         suspects = self._suspects()
-        if not suspects and self._backend.unchanged(storage.get("watch", "")):
+        since = storage.get("watch", "")
+        if not suspects and since and self._backend.version(appends=True) == since:
             return
         with storage.changing():
             # A private index must not consume the change markers.

@@ -386,13 +386,13 @@ class StoreDirectory:
         """Return whether a log exists, readable or not."""
         return _holds_log(self.sessions, name)
 
-    def population(self) -> object:
-        """Return a value that changes when a session's directory is created, deleted or moved."""
+    def population(self) -> str:
+        """Return a string that changes when a directory of a session is created or moved; "" if unknown."""
         try:
             found = [disk.version(self.descriptor, part) for part in (names.SESSIONS, names.TRASH)]
         except OSError:
-            return object()
-        return found if all(is_past(changed) for _, changed, _ in found) else object()
+            return ""
+        return str(found) if all(is_past(changed) for _, changed, _ in found) else ""
 
     # -- staging --------------------------------------------------------------------------------
 

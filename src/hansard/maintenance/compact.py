@@ -38,6 +38,7 @@ from hansard.event.kinds import (
     SESSION_REVERTED,
     SESSION_SNAPSHOTTED,
 )
+from hansard.index import erase_removed
 from hansard.log import disk
 from hansard.state import fold, lineage, redaction
 from hansard.state.redaction import Redactions
@@ -99,12 +100,14 @@ def compact_store(
     *,
     progress: Progress | None = None,
     dry_run: bool = False,
+    vacuum: bool = False,
 ) -> CompactReport:
     """Compact sessions one by one; a failure is reported and does not stop the others."""
     wanted = sorted(session_ids)
     failed: dict[str, str] = {}
     done: list[CompactReport] = []
-    with nullcontext() if dry_run else backend.unscoped.compacting():
+    unscoped = backend.unscoped
+    with nullcontext() if dry_run else unscoped.compacting(vacuum=vacuum):
         # One for all, because it reads every session.
         pinned = PinnedSeqs(backend, checked=_NEAREST)
         for place, session_id in enumerate(wanted, 1):
@@ -122,6 +125,8 @@ def compact_store(
                 continue
             if progress is not None:
                 progress(place, len(wanted))
+        if not dry_run:
+            erase_removed(backend)
     return CompactReport(
         sum(one.sessions for one in done),
         sum(one.before for one in done),
@@ -129,6 +134,7 @@ def compact_store(
         sum(one.blanked for one in done),
         failed,
         dry_run,
+        vacuumed=vacuum and not dry_run and unscoped.needs_vacuum,
     )
 
 
@@ -260,7 +266,7 @@ class PinnedSeqs:
         """`checked`: maximum number of forks to check for changes per call; default: all."""
         self._backend = backend.unscoped
         self._checked = checked
-        self._population: object = None
+        self._version: str | None = None
         self._forks: dict[str, _Fork] = {}
         self._children: dict[str, list[str]] = {}
         #: By session, the seqs of events that it has itself, to which forks point.
@@ -271,10 +277,10 @@ class PinnedSeqs:
     def of(self, session_id: str) -> set[int]:
         """Return the seqs of one session to which its forks, and their forks, point."""
         # Before the sessions are read: the next call finds later changes.
-        population = self._backend.population()
-        if self._population != population:
+        version = self._backend.version()
+        if not version or self._version != version:
             self._read_store()
-            self._population = population
+            self._version = version
         near = list(islice(self._below(session_id), self._checked))
         stamps = self._backend.stamps(near) if near else {}
         for fork in near:
@@ -298,7 +304,7 @@ class PinnedSeqs:
     def _read_store(self) -> None:
         # The trash twice: a session that is deleted concurrently is in one of the three. And only the first
         # time: a fork that is known stays known when it is deleted, since it can be restored.
-        first = self._population is None
+        first = self._version is None
         found = set(self._backend.ids(trash=True)) if first else set()
         stamps = self._backend.stamps()
         if first:

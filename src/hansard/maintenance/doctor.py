@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from hansard import clock
 from hansard.backend.contract import CURSOR, Backend
 from hansard.backend.status import IndexStatus, StoreStatus
-from hansard.errors import HansardError, SessionDeleted, SessionNotFound
+from hansard.errors import UNREADABLE, SessionDeleted, SessionNotFound
 
 #: With less space, compaction may be unable to rewrite a segment.
 _FEW_BYTES: Final = 100 * 1024 * 1024
@@ -111,8 +111,7 @@ def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Diagnostic]:
                 failed.append(session_id)
         except (SessionDeleted, SessionNotFound):
             continue  # deleted since it was listed
-        except HansardError as error:
-            backend.check_open()  # in a closed store, no session is reported as unreadable
+        except UNREADABLE as error:
             unreadable[session_id] = str(error)
             continue
         # The current time: the event may be newer than the start of this check.

@@ -293,8 +293,11 @@ class LocalBackend(Backend):
         asked = ((session_id, self._name_of(session_id)) for session_id in session_ids)
         return dict(changes.stamps(self._root, asked))
 
-    def unchanged(self, since: str) -> bool:
-        return not self.read_only and changes.unchanged(self._root, since)
+    def version(self, *, appends: bool = False) -> str:
+        self.check_open()
+        if not appends:
+            return self._root.population()
+        return "" if self.read_only else changes.version(self._root)
 
     def changed(self, since: str) -> Changed:
         # A read-only store begins no epoch.
@@ -370,10 +373,6 @@ class LocalBackend(Backend):
         self.check_open()
         return None if self.read_only else LocalIndexFile(self._root)
 
-    def population(self) -> object:
-        self.check_open()
-        return self._root.population()
-
     def status(self) -> StoreStatus:
         self.check_open()
         # Imported here, because few programs call it.
@@ -382,7 +381,8 @@ class LocalBackend(Backend):
         return examine(self._root)
 
     @contextmanager
-    def compacting(self, *, wait: bool = True) -> Iterator[None]:
+    def compacting(self, *, wait: bool = True, vacuum: bool = False) -> Iterator[None]:
+        del vacuum  # a compaction leaves nothing
         self.check_open()
         path = f"{self.where}/{names.MARKER}"
         try:

@@ -50,16 +50,17 @@ class _Seen(msgspec.Struct, frozen=True, array_like=True):
     names: int = 0
 
 
-def unchanged(root: StoreDirectory, since: str) -> bool:
-    """Return whether no change was acknowledged since a refresh; False if that is not known."""
+def version(root: StoreDirectory) -> str:
+    """Return what the last refresh has seen, if nothing was recorded or lost since; "" if unknown."""
     files = root.marks.files
     try:
         if files is None or not files.in_place(root.descriptor):
-            return False
+            return ""
         found = _look(root, files)
-        return _is_current(files, found, _decode(since)) and bool(found.boot and found.names)
+        current = found.boot and found.names and _is_current(files, found, found)
     except OSError:
-        return False
+        return ""
+    return _encode(found) if current else ""
 
 
 def changed(root: StoreDirectory, ids_of: Ids, since: str) -> Changed:
@@ -98,8 +99,7 @@ def _changed(root: StoreDirectory, files: MarkFiles, ids_of: Ids, since: str) ->
     # The id of a session that is missing cannot be derived from a hashed name.
     appeared = known.names != found.names or not found.names or any(map(names.is_hashed, marked))
     present = None if every or not appeared else frozenset(ids_of(root.directories()))
-    seen = msgspec.json.encode(found).decode()
-    return Changed(frozenset(ids_of(marked)), every, present, seen, done)
+    return Changed(frozenset(ids_of(marked)), every, present, _encode(found), done)
 
 
 def _look(root: StoreDirectory, files: MarkFiles) -> _Seen:
@@ -164,6 +164,10 @@ def _remove(files: MarkFiles, epochs: set[int]) -> None:
 
 def _nothing() -> None:
     """There is nothing to remove."""
+
+
+def _encode(seen: _Seen) -> str:
+    return msgspec.json.encode(seen).decode()
 
 
 def _decode(since: str) -> _Seen:

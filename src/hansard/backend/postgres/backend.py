@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from typing import Final
@@ -152,6 +152,8 @@ class Stamps:
 class PostgresBackend(Backend):
     """A store in PostgreSQL."""
 
+    needs_vacuum = True
+
     def __init__(
         self,
         url: StoreUrl,
@@ -243,11 +245,10 @@ class PostgresBackend(Backend):
         rows = self.connections.run(_SOME, {"sessions": wanted}) if wanted else []
         return {found: stamp for _, found, stamp, deleted in rows if found and not deleted}
 
-    def population(self) -> object:
-        return self._run(_POPULATION)
-
-    def unchanged(self, since: str) -> bool:
-        return since == _MARKED and not self._run(_CHANGED + " LIMIT 1")
+    def version(self, *, appends: bool = False) -> str:
+        if appends:
+            return "" if self._run(_CHANGED + " LIMIT 1") else _MARKED
+        return str(self._run(_POPULATION))
 
     def changed(self, since: str) -> Changed:
         rows = self._run(_CHANGED)
@@ -353,10 +354,13 @@ class PostgresBackend(Backend):
 
     # -- the store ------------------------------------------------------------------------------
 
-    def vacuum(self) -> bool:
-        self.check_writable()
-        compact.vacuum(self.connections)
-        return True
+    @contextmanager
+    def compacting(self, *, wait: bool = True, vacuum: bool = False) -> Iterator[None]:
+        del wait  # a copy of the database sees one moment
+        yield
+        if vacuum:
+            self.check_writable()
+            compact.vacuum(self.connections)
 
     def probe(self) -> Health:
         self.connections.retry(self._probe)
@@ -397,6 +401,7 @@ class PostgresBackend(Backend):
             stage.discard()
 
     def check_open(self) -> None:
+        """Raise if the store was closed."""
         self.connections.check_open()
 
     def check_writable(self) -> None:
