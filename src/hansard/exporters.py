@@ -26,8 +26,7 @@ from hansard.message.openai_items import items_of
 from hansard.message.parse import origin_of
 from hansard.message.values import as_json
 from hansard.state import fold, redaction
-from hansard.state.projection import Course
-from hansard.state.view import PARTIAL, StreamAssembler, model
+from hansard.state.view import PARTIAL, Course, StreamAssembler, model
 
 __all__ = ["KINDS", "Kind", "View", "export"]
 
@@ -114,8 +113,8 @@ def _shown(events: list[Event], model_for: str | None) -> list[Event]:
         return events
     ranges = model(Course(events), redactions, last)
     front: list[Event] = []
-    if ranges.summary is not None:
-        (summary,) = ranges.summary.events()
+    summary = ranges.summary
+    if summary is not None:
         before = between(events, summary.seq - 2, summary.seq - 1)
         if any(_is_compaction(event, model_for) for event in before):
             rest = [event for event in events if event.kind != SUMMARY_ADDED]

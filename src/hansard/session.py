@@ -29,7 +29,6 @@ from hansard.event.kinds import (
     SESSION_SNAPSHOTTED,
     SUMMARY_ADDED,
     USAGE_RECORDED,
-    check_key,
     check_kind,
     read,
 )
@@ -229,7 +228,7 @@ class Session(SessionReader):
             to = self._seq_at(reader, to)  # type: ignore[assignment] # a snapshot has a seq
         self._check_place(reader, "revert to", to)
         drafts = [_new(SESSION_REVERTED, codec.encode({"seq": to}))]
-        summary = view.summary_of(reader, expected_seq) if keep_summary else None
+        summary = view.ranges_of(reader, upto=expected_seq).summary if keep_summary else None
         if summary is not None:
             drafts.append(_new(SUMMARY_ADDED, summary.raw))
         drafts += map(_message, messages)
@@ -465,7 +464,7 @@ class Session(SessionReader):
         expected_seq: int | None = None,
     ) -> list[Event]:
         if key is not None:
-            check_key(key)
+            codec.check_key(key)
         if expected_seq is not None and (type(expected_seq) is not int or expected_seq < 0):
             raise InvalidEvent(f"expected_seq must be a seq >= 0, got {expected_seq!r}")
         if not drafts:

@@ -15,14 +15,16 @@ from hansard.backend.contract import Backend, Log, LogReader, Progress, Record
 from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
 from hansard.event.event import Event
+from hansard.event.kinds import SESSION_FORKED
 from hansard.message import window as windows
 from hansard.state import fold, lineage
 from hansard.state.fold import State, Usage
-from hansard.state.projection import KnownState, Projection
 from hansard.state.redaction import NOTHING, Redactions
 from hansard.state.view import (
     VIEWS,
+    KnownState,
     MessageFormat,
+    Projection,
     Shown,
     View,
     ViewRanges,
@@ -69,7 +71,10 @@ class SessionReader:
 
     def _reader(self) -> LogReader:
         """Take one look at the session, and at its ancestors."""
-        return lineage.with_ancestors(self._backend, self._log.reader())
+        reader = self._log.reader()
+        first = reader.first()
+        is_fork = first is not None and first.kind == SESSION_FORKED
+        return lineage.with_ancestors(self._backend, reader) if is_fork else reader
 
     def _known(self, reader: LogReader) -> KnownState:
         """Return what the control events add up to; read only those that are new since the last call."""
@@ -86,7 +91,7 @@ class SessionReader:
         """Return a reader, and the ranges that a view shows."""
         reader = self._reader()
         upto = self._seq_at(reader, at)
-        return reader, ranges_of(reader, view=view, upto=upto, known_of=self._known)
+        return reader, ranges_of(reader, view=view, upto=upto, known=self._known(reader))
 
     # -- messages -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 import hansard
 from hansard import Session, Store
 from hansard.backend.contract import LogReader
-from hansard.state.projection import KnownState
+from hansard.state.view import KnownState
 
 
 def test_a_number_is_not_a_truth(session: Session) -> None:

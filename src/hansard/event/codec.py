@@ -22,6 +22,9 @@ MAX_DEPTH: Final = 128
 MAX_BATCH: Final = 4 * MAX_BYTES
 _AROUND: Final = 256
 
+#: Maximum characters of an idempotency key.
+_LONGEST_KEY: Final = 1024
+
 #: At least as long as what is around a message: `{"message":` and `}`.
 _WRAPPING: Final = 16
 
@@ -147,6 +150,16 @@ def check_batch(sizes: Iterable[int]) -> None:
             f"a batch of {size:,} bytes as JSON is too large: one append takes at most {MAX_BATCH:,}; "
             "nothing was stored. Append it in parts"
         )
+
+
+def check_key(key: object) -> None:
+    """Raise `InvalidEvent` unless every backend can store an idempotency key."""
+    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or "\0" in key:
+        raise InvalidEvent(f"key {key!r:.60}: must be a text of 1 to 1,024 characters without NUL")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise InvalidEvent(f"key {key!r:.60}: holds a lone surrogate, which is not text") from None
 
 
 def is_too_deep(raw: bytes, deepest: int = MAX_DEPTH) -> bool:

@@ -237,9 +237,8 @@ def is_content(kind: str) -> bool:
     return kind in _CONTENT or kind.startswith(APPLICATION)
 
 
-#: Maximum characters of a kind, and of an idempotency key.
+#: Maximum characters of a kind.
 _LONGEST_KIND: Final = 100
-_LONGEST_KEY: Final = 1024
 
 
 @cache
@@ -269,14 +268,3 @@ def check_kind(kind: object) -> str:
         f"kind {kind!r:.60}: must be 1 to 100 printable ASCII characters without spaces, "
         "quotes or backslashes, such as 'x.todo.done'"
     )
-
-
-def check_key(key: object) -> str:
-    """Return an idempotency key that every backend can store, or raise `InvalidEvent`."""
-    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or "\0" in key:
-        raise InvalidEvent(f"key {key!r:.60}: must be a text of 1 to 1,024 characters without NUL")
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        raise InvalidEvent(f"key {key!r:.60}: holds a lone surrogate, which is not text") from None
-    return key

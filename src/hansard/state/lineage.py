@@ -100,10 +100,6 @@ class ForkedReader(LogReader):
         self.inherited = _trace(backend, own.session_id, first)
         self.own = own
 
-    def readers(self) -> list[LogReader]:
-        """Return a reader for each ancestor, the oldest first, and for the session itself."""
-        return [*(part.reader for part in self.inherited), self.own]
-
     def head(self) -> Head | None:
         """Return where the session itself ends."""
         return self.own.head()

@@ -11,7 +11,7 @@ partial.
 """
 
 import gc
-from bisect import bisect, bisect_left
+from bisect import bisect, bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,10 +21,20 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
-from hansard.backend.contract import Chunk, LogReader, StreamPart
-from hansard.event import codec
+from hansard.backend.contract import Chunk, LogReader, StreamPart, between
+from hansard.event import codec, kinds
 from hansard.event.event import Event
-from hansard.state.projection import Course, KnownState, Projection
+from hansard.event.kinds import (
+    HISTORY_DROPPED,
+    MESSAGE_REDACTED,
+    SESSION_CLEARED,
+    SESSION_REPAIRED,
+    SESSION_REVERTED,
+    SUMMARY_ADDED,
+)
+from hansard.state import fold, lineage
+from hansard.state.fold import State
+from hansard.state.lineage import ForkedReader
 from hansard.state.redaction import NOTHING, Redactions
 
 View = Literal["model", "history"]
@@ -41,29 +51,159 @@ _UNKNOWN: Final = {"role": "assistant"}
 #: Pause the garbage collector for more objects than this: 100,000 messages decode in 60 % of the time.
 _MANY: Final = 2_000
 
+#: Kinds that change the meaning of earlier events.
+_CHANGING: Final = frozenset({HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED})
+
+
+# -- what the control events add up to ----------------------------------------------------------
+
+
+class _Bound(NamedTuple):
+    """A clear, or a summary."""
+
+    seq: int
+    #: The last seq that it removes from the view.
+    upto: int
+    #: The highest `upto` of this one and of all before it.
+    reach: int
+    #: None for a clear.
+    summary: Event | None
+
+
+class Course:
+    """The control events that decide the model view, parsed once. Grows; what it holds does not change."""
+
+    __slots__ = ("_bounds", "_reverts")
+
+    def __init__(self, controls: Iterable[Event] = ()) -> None:
+        #: The seq of each revert, and the seq that it leads back to.
+        self._reverts: list[tuple[int, int]] = []
+        self._bounds: list[_Bound] = []
+        self.add(controls)
+
+    def add(self, controls: Iterable[Event]) -> None:
+        """Add the control events that follow, masked."""
+        for event in controls:
+            if event.kind == SESSION_REVERTED:
+                reverted = kinds.read(SESSION_REVERTED, event.raw)
+                if reverted is not None:
+                    # Always further back: a revert leads to a seq before its own.
+                    self._reverts.append((event.seq, min(reverted.seq, event.seq - 1)))
+            elif event.kind == SESSION_CLEARED:
+                self._add_bound(event.seq, event.seq, None)
+            elif event.kind == SUMMARY_ADDED:
+                added = kinds.read(SUMMARY_ADDED, event.raw)
+                if added is not None and added.upto >= 0:
+                    self._add_bound(event.seq, added.upto, event)
+
+    def _add_bound(self, seq: int, upto: int, summary: Event | None) -> None:
+        reach = max(upto, self._bounds[-1].reach) if self._bounds else upto
+        self._bounds.append(_Bound(seq, upto, reach, summary))
+
+    def ranges_back(self, upto: int) -> Iterator[tuple[int, int]]:
+        """Follow reverts back from a seq: yield the ranges that are left, the last one first."""
+        end = upto
+        while end > 0:
+            place = bisect_right(self._reverts, end, key=itemgetter(0))
+            begin, target = self._reverts[place - 1] if place else (0, 0)
+            if begin < end:
+                yield begin, end
+            end = target
+
+    def bound(self, upto: int) -> tuple[int, Event | None]:
+        """Return the seq after which the model view at a seq begins, and the summary before it.
+
+        Follows the reverts back no further than to the oldest bound that can matter.
+        """
+        covered, summary = -1, None
+        ranges = self.ranges_back(upto)
+        current = next(ranges, None)
+        for bound in reversed(self._bounds):
+            if bound.reach <= covered:
+                break
+            while current is not None and bound.seq <= current[0]:
+                current = next(ranges, None)
+            if current is None:
+                break
+            if bound.seq > current[1]:
+                continue  # reverted
+            if bound.summary is None:
+                return max(bound.seq, covered), summary
+            # The summary that covers most counts.
+            if bound.upto > covered:
+                covered, summary = bound.upto, bound.summary
+        return max(covered, 0), summary
+
+
+class KnownState(NamedTuple):
+    """What the control events add up to at one moment. Its dicts are shared: copy what you hand out."""
+
+    #: The fold of the control events: metadata, title, snapshots.
+    state: State
+    #: What was redacted, in the session or in its ancestors.
+    redactions: Redactions
+    #: Which parts of the log the model view shows.
+    course: Course
+
+
+class Projection:
+    """What is known of a session's control events. For one thread at a time.
+
+    Reading all of them for each call would take the square of their number. What is known is discarded when
+    it may be outdated: when something was redacted, dropped or repaired, or when the last known event
+    differs, because the session was purged and its id is used again, or was restored from a backup.
+    """
+
+    __slots__ = ("_known", "_last")
+
+    def __init__(self) -> None:
+        self._known = KnownState(fold.EMPTY, NOTHING, Course())
+        #: The last known control event of each log: of the ancestors, and of the session.
+        self._last: list[tuple[str, Event | None]] = []
+
+    def refresh(self, log: LogReader) -> KnownState:
+        """Add the new control events; read all of them if what is known does not hold any more."""
+        inherited = log.inherited if isinstance(log, ForkedReader) else []
+        own = log.own if isinstance(log, ForkedReader) else log
+        logs = [*(part.reader for part in inherited), own]
+        new = self._new(logs) if self._last else None
+        if new is None:
+            self._last = [(one.session_id, None) for one in logs]
+            new = [one.controls() for one in logs]
+            changed = any(event.kind in _CHANGING for events in new for event in events)
+            redactions = lineage.redactions_of(log) if changed else NOTHING
+            self._known = KnownState(fold.EMPTY, redactions, Course())
+        state, redactions, course = self._known
+        added: list[Event] = []
+        for place, events in enumerate(new):
+            if events:
+                self._last[place] = (logs[place].session_id, events[-1])
+                shown = place == len(inherited)
+                added += events if shown else between(events, 0, inherited[place].upto)
+        if added:
+            masked = [redactions.mask(event) for event in added]
+            course.add(masked)
+            self._known = KnownState(fold.apply_all(state, masked), redactions, course)
+        return self._known
+
+    def _new(self, logs: list[LogReader]) -> list[list[Event]] | None:
+        """Return the new control events of each log; None if what is known does not hold any more."""
+        if [name for name, _ in self._last] != [one.session_id for one in logs]:
+            return None
+        found = []
+        for one, (_, last) in zip(logs, self._last, strict=True):
+            events = one.controls(after=0 if last is None else last.seq - 1)
+            if last is not None:
+                if not events or events[0] != last:
+                    return None
+                events = events[1:]
+            if any(event.kind in _CHANGING for event in events):
+                return None
+            found.append(events)
+        return found
+
 
 # -- which events a view shows ------------------------------------------------------------------
-
-
-class SummaryChunk(Chunk):
-    """The message of a summary, in the place of all that it replaces."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self, event: Event) -> None:
-        self._event = event
-
-    def events(self) -> list[Event]:
-        """Return the event that added the summary."""
-        return [self._event]
-
-    def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the summary as a message."""
-        return [(self._event.seq, self._event.data["message"])]
-
-    def messages_json(self) -> list[tuple[int, bytes]]:
-        """Return the summary as the stored JSON."""
-        return [(self._event.seq, bytes(_data(self._event.raw).message))]
 
 
 class ViewRanges(NamedTuple):
@@ -75,8 +215,8 @@ class ViewRanges(NamedTuple):
     upto: int
     #: What no view shows.
     redactions: Redactions = NOTHING
-    #: Replaces everything before the first range.
-    summary: SummaryChunk | None = None
+    #: The event of the summary that replaces everything before the first range.
+    summary: Event | None = None
 
     def backwards(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of seqs, the last one first; each is (after, upto], without its first seq."""
@@ -94,8 +234,7 @@ class ViewRanges(NamedTuple):
 def model(course: Course, redactions: Redactions, upto: int) -> ViewRanges:
     """Return the ranges of the model view at a seq, given all control events of the session."""
     after, summary = course.bound(upto)
-    shown = None if summary is None else SummaryChunk(summary)
-    return ViewRanges(course, after, upto, redactions, shown)
+    return ViewRanges(course, after, upto, redactions, summary)
 
 
 def ranges_of(
@@ -103,27 +242,21 @@ def ranges_of(
     *,
     view: View = "model",
     upto: int | None = None,
-    known_of: Callable[[LogReader], KnownState] | None = None,
+    known: KnownState | None = None,
 ) -> ViewRanges:
     """Return the ranges of a view at a seq, or at the end of the log.
 
-    `known_of`: returns what the control events add up to, if the caller keeps that between calls.
+    `known`: what the control events add up to, if the caller keeps that between calls.
     """
     head = log.head()
     if head is None:
         return ViewRanges(Course(), 0, 0)
     end = head.seq if upto is None else min(upto, head.seq)
     # All of them, also those after the end: a later redaction holds for earlier views, too.
-    known = Projection().refresh(log) if known_of is None else known_of(log)
+    known = known or Projection().refresh(log)
     if view == "history":
         return ViewRanges(Course(), 0, end, known.redactions)
     return model(known.course, known.redactions, end)
-
-
-def summary_of(log: LogReader, upto: int | None = None) -> Event | None:
-    """Return the event of the summary that the model view begins with at a seq; None if there is none."""
-    summary = ranges_of(log, upto=upto).summary
-    return None if summary is None else summary.events()[0]
 
 
 # -- the form of messages -----------------------------------------------------------------------
@@ -347,6 +480,24 @@ def _complete(streams: StreamAssembler, chunks: Iterable[Chunk]) -> None:
                 return
 
 
+class _SummaryChunk(Chunk):
+    """The message of a summary, in the place of all that it replaces."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    def events(self) -> list[Event]:
+        return [self._event]
+
+    def messages(self) -> list[tuple[int, dict[str, Any]]]:
+        return [(self._event.seq, self._event.data["message"])]
+
+    def messages_json(self) -> list[tuple[int, bytes]]:
+        return [(self._event.seq, bytes(_data(self._event.raw).message))]
+
+
 class _Excerpt(Chunk):
     """The events of a chunk that lie in some ranges."""
 
@@ -383,7 +534,7 @@ def _excerpt(chunk: Chunk, wanted: list[tuple[int, int]]) -> Chunk:
 def chunks(log: LogReader, ranges: ViewRanges, after: int = 0) -> Iterator[Chunk]:
     """Yield what a view shows, with higher seqs than `after`, in order."""
     if ranges.summary is not None:
-        yield ranges.summary
+        yield _SummaryChunk(ranges.summary)
     wanted = [(max(begin, after), end) for begin, end in ranges.forwards() if end > after]
     place = 0
     while place < len(wanted):
@@ -427,7 +578,7 @@ def _backwards(
         else:
             break
     if ranges.summary is not None and upto is None:
-        yield ranges.summary
+        yield _SummaryChunk(ranges.summary)
 
 
 def _between(

@@ -16,7 +16,7 @@ from hansard.backend.contract import LogReader
 from hansard.errors import HansardError, InvalidEvent, InvalidExport, UnknownFormat
 from hansard.event import codec
 from hansard.event.event import Event
-from hansard.event.kinds import MESSAGE_ADDED, SESSION_FORKED, check_key, check_kind
+from hansard.event.kinds import MESSAGE_ADDED, SESSION_FORKED, check_kind
 from hansard.log import format
 from hansard.state import lineage
 from hansard.state.lineage import ForkedReader
@@ -332,7 +332,7 @@ class ExportReader:
         try:
             check_kind(line.kind)
             if line.key is not None:
-                check_key(line.key)
+                codec.check_key(line.key)
             _check_message(line.kind, codec.check(data))
         except InvalidEvent as error:
             raise self.refused(str(error)) from None

@@ -62,7 +62,7 @@ MEANING = (
     ),
     Mutant(
         "a revert is ignored",
-        "state/projection.py",
+        "state/view.py",
         "            if event.kind == SESSION_REVERTED:\n",
         "            if False:\n",
         ("tests/unit/test_paths.py", "-k", "revert"),
