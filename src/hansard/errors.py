@@ -1,28 +1,5 @@
 """Every error that hansard raises, in one tree.
 
-    HansardError
-    ├── InvalidSessionId      the session id is invalid                 (arguments)
-    ├── InvalidEvent          the event cannot be stored unchanged
-    │   └── SecretRefused     … because it contains what looks like a credential
-    ├── StoreNotFound         no store exists at this path              (opening)
-    ├── UnknownFormat         unsupported version of a store or log
-    ├── UnsafePath            a link or an external file has the name of a store's file
-    ├── ReadOnly              the store was opened read-only
-    ├── Closed                the store was closed
-    ├── SessionNotFound       no such session                           (finding)
-    ├── SessionExists         `create` of a session that exists, or a copy over another one
-    ├── SessionDeleted        the session is in the trash
-    ├── InUse                 forks of the session need its events
-    ├── InvalidExport         a file is truncated or not an export      (moving)
-    ├── NothingToImport       nothing of this kind is at the path
-    ├── SeqConflict           `expected_seq` is not the session's seq   (appending)
-    ├── LockTimeout           another writer held the lock for too long
-    ├── Reentered             this thread is already appending to the session
-    ├── DiskFailed            the operating system refused a call
-    │   └── SyncFailed        … a sync: the session is write-blocked until verified
-    ├── Damaged               bytes of a log fail their checksum        (reading)
-    └── BackendUnavailable    the backend's server cannot be reached
-
 A message names the place, the reason, the state of the data and the next step. Programs find the same facts
 in the attributes.
 """

@@ -10,7 +10,6 @@ that lost the cursor to another cannot move it. Events are delivered at least on
 
 import errno
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple, Self
 
@@ -19,6 +18,7 @@ import msgspec
 from hansard.backend.contract import CURSOR, AppendRequest, Backend, Hold
 from hansard.clock import Backoff
 from hansard.errors import (
+    UNREADABLE,
     BackendUnavailable,
     Closed,
     Damaged,
@@ -30,7 +30,6 @@ from hansard.errors import (
     SessionDeleted,
     SessionNotFound,
     SyncFailed,
-    UnknownFormat,
 )
 from hansard.event.event import Event, NewEvent
 from hansard.log import names
@@ -351,8 +350,7 @@ class Follower:
         #: The stamp of each session before it was last read to its end.
         self._stamps: dict[str, str] = {}
         self._positions: dict[str, int] = {} if cursor is None else cursor.positions
-        self._waiting: deque[tuple[str, str]] = deque()
-        self._reading: Iterator[FollowedEvent] = iter(())
+        self._news: Iterator[FollowedEvent] = iter(())
         #: The event that was returned last, and the positions that are not in the cursor yet.
         self._last: FollowedEvent | None = None
         self._done: dict[str, int] = {}
@@ -380,18 +378,16 @@ class Follower:
         """Return the next event; None if none came within this many seconds."""
         self._count()
         backoff = Backoff(timeout, share=_SHARE)
-        while True:
-            self._last = self._next()
-            if self._last is not None:
-                return self._last
+        self._last = next(self._news, None)
+        while self._last is None:
             # No event is waiting: save the positions, then look for more.
             self._save()
             backoff.begin()
-            for session_id, stamp in self._backend.stamps().items():
-                if self._stamps.get(session_id) != stamp and self._wanted(session_id):
-                    self._waiting.append((session_id, stamp))
-            if not self._waiting and not backoff.sleep():
+            self._news = self._poll()
+            self._last = next(self._news, None)
+            if self._last is None and not backoff.sleep():
                 return None
+        return self._last
 
     def commit(self) -> None:
         """Mark all returned events as processed, and save the positions."""
@@ -428,24 +424,21 @@ class Follower:
             if self._wanted(session_id) and session_id not in self._positions:
                 try:
                     head = self._backend.log(session_id).reader().head()
-                except (Damaged, DiskFailed, SessionDeleted, UnknownFormat):
+                except (SessionDeleted, *UNREADABLE):
                     continue  # reported when it is read
                 if head is not None:
                     self._positions[session_id] = self._done[session_id] = head.seq
         self._save()
 
-    def _next(self) -> FollowedEvent | None:
-        """Return the next event of the sessions that have grown; None if they are read."""
-        while True:
-            found = next(self._reading, None)
-            if found is not None:
-                self._positions[found.session] = found.event.seq
-                return found
-            if not self._waiting:
-                return None
-            # The stamp is older than the read: the next poll finds a concurrent append.
-            session_id, self._stamps[session_id] = self._waiting.popleft()
-            self._reading = self._read(session_id)
+    def _poll(self) -> Iterator[FollowedEvent]:
+        """Yield the new events of the sessions that have changed since the last poll."""
+        for session_id, stamp in self._backend.stamps().items():
+            if self._stamps.get(session_id) != stamp and self._wanted(session_id):
+                # The stamp is older than the read: the next poll finds a concurrent append.
+                self._stamps[session_id] = stamp
+                for found in self._read(session_id):
+                    self._positions[session_id] = found.event.seq
+                    yield found
 
     def _read(self, session_id: str) -> Iterator[FollowedEvent]:
         try:
@@ -465,7 +458,11 @@ class Follower:
                     yield FollowedEvent(session_id, redactions.mask(event))
         except SessionDeleted:
             self._stamps.pop(session_id, None)
-        except (Damaged, DiskFailed, UnknownFormat) as error:
+        except BackendUnavailable:
+            # Read it again when the server is back.
+            self._stamps.pop(session_id, None)
+            raise
+        except UNREADABLE as error:
             if self._on_damage is None:
                 raise
             self._on_damage(session_id, error)

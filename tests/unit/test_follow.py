@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -154,6 +155,20 @@ def test_a_damaged_session_is_reported_and_stops_no_other(tmp_path: Path) -> Non
         assert isinstance(reported[0][1], hansard.Damaged)
         with pytest.raises(hansard.Damaged):
             taken(store.follow())
+
+
+def test_a_read_that_the_server_interrupted_is_repeated(
+    store: hansard.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `BackendUnavailable` the next call reads the session again, without another append."""
+    say(store, "a", 1)
+    follower = store.follow()
+    with monkeypatch.context() as patch:
+        fail = hansard.BackendUnavailable("the server is away")
+        patch.setattr("hansard.state.lineage.redactions_of", Mock(side_effect=fail))
+        with pytest.raises(hansard.BackendUnavailable):
+            follower.take(0.0)
+    assert taken(follower) == [("a", 1)]
 
 
 def test_waiting_ends_when_something_comes(store: hansard.Store) -> None:

@@ -480,7 +480,7 @@ def _complete(streams: StreamAssembler, chunks: Iterable[Chunk]) -> None:
                 return
 
 
-class _SummaryChunk(Chunk):
+class SummaryChunk(Chunk):
     """The message of a summary, in the place of all that it replaces."""
 
     __slots__ = ("_event",)
@@ -489,12 +489,15 @@ class _SummaryChunk(Chunk):
         self._event = event
 
     def events(self) -> list[Event]:
+        """Return the event that added the summary."""
         return [self._event]
 
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the summary as a message."""
         return [(self._event.seq, self._event.data["message"])]
 
     def messages_json(self) -> list[tuple[int, bytes]]:
+        """Return the summary as the stored JSON."""
         return [(self._event.seq, bytes(_data(self._event.raw).message))]
 
 
@@ -534,7 +537,7 @@ def _excerpt(chunk: Chunk, wanted: list[tuple[int, int]]) -> Chunk:
 def chunks(log: LogReader, ranges: ViewRanges, after: int = 0) -> Iterator[Chunk]:
     """Yield what a view shows, with higher seqs than `after`, in order."""
     if ranges.summary is not None:
-        yield _SummaryChunk(ranges.summary)
+        yield SummaryChunk(ranges.summary)
     wanted = [(max(begin, after), end) for begin, end in ranges.forwards() if end > after]
     place = 0
     while place < len(wanted):
@@ -578,7 +581,7 @@ def _backwards(
         else:
             break
     if ranges.summary is not None and upto is None:
-        yield _SummaryChunk(ranges.summary)
+        yield SummaryChunk(ranges.summary)
 
 
 def _between(

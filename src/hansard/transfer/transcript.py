@@ -120,11 +120,8 @@ class Transcript:
         unfinished = self._unfinished(ranges)
         for chunk in view.chunks(self._log, ranges):
             for found in chunk.events():
-                if (
-                    self.view == "model"
-                    and found.kind == SUMMARY_ADDED
-                    and chunk is not ranges.summary
-                ):
+                shown = self.view == "history" or isinstance(chunk, view.SummaryChunk)
+                if found.kind == SUMMARY_ADDED and not shown:
                     continue  # the model view has one summary, at the beginning
                 event = self._redactions.mask(found)
                 yield from self._entry(event, unfinished)
