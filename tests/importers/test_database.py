@@ -12,7 +12,7 @@ import pytest
 
 from hansard.importers import database
 from hansard.importers.source import Files
-from hansard.importers.values import Unreadable
+from hansard.importers.foreign_json import Unreadable
 from tests.hostile.forge_files import confined
 from tests.importers.sources import untouched
 

@@ -19,7 +19,7 @@ import hansard
 from hansard import SeqConflict, SessionDeleted, SessionNotFound
 from hansard.adapters import opening
 from hansard.adapters.opening import opened
-from hansard.adapters.projection import CHANGING, Recent, shown
+from hansard.adapters.session_projection import CHANGING, Recent, shown
 from hansard.message import values
 
 try:

@@ -27,7 +27,7 @@ from google.adk.sessions.state import State
 from google.genai import types
 
 import hansard
-from hansard.adapters.projection import AdapterProjection
+from hansard.adapters.session_projection import AdapterProjection
 from hansard.message import origin, values
 
 #: The format of these events in `origin`.

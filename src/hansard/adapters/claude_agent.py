@@ -20,7 +20,7 @@ import hansard
 from hansard import SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
 from hansard.adapters import opening
 from hansard.adapters.opening import opened
-from hansard.adapters.projection import AdapterProjection, Recent, shown
+from hansard.adapters.session_projection import AdapterProjection, Recent, shown
 from hansard.message import claude_entries
 
 try:

@@ -32,7 +32,7 @@ from hansard.adapters.langgraph_thread import (
     Value,
 )
 from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, missing, opened, settled
-from hansard.adapters.projection import Recent
+from hansard.adapters.session_projection import Recent
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
 from hansard.message.origin import call_of

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 import hansard
-from hansard.adapters.projection import AdapterProjection
+from hansard.adapters.session_projection import AdapterProjection
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
 

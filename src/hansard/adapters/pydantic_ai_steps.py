@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import hansard
 from hansard.adapters.opening import StoreLike, missing, opened, settled
-from hansard.adapters.projection import AdapterProjection, Recent
+from hansard.adapters.session_projection import AdapterProjection, Recent
 from hansard.message import values
 from hansard.message.pydantic_items import message_of, natives_of
 

@@ -27,7 +27,7 @@ import msgspec
 import hansard
 from hansard import aio
 from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
-from hansard.adapters.projection import AdapterProjection, Recent
+from hansard.adapters.session_projection import AdapterProjection, Recent
 from hansard.message import origin, values
 
 try:

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
-from hansard.importers.values import (
+from hansard.importers.foreign_json import (
     Unreadable,
     count_of,
     list_of,
@@ -23,6 +22,7 @@ from hansard.importers.values import (
     time_in,
     without,
 )
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 
 FORMAT: Final = "a3s-code"
 

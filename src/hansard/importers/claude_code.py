@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from hansard.importers.foreign_json import Unreadable, count_of, list_of, member, text_in, time_in
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
-from hansard.importers.values import Unreadable, count_of, list_of, member, text_in, time_in
 from hansard.message import claude_entries
 
 _SUBAGENTS: Final = "subagents"

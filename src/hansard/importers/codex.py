@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from hansard.importers.foreign_json import Unreadable, list_of, member, text_in, time_in
 from hansard.importers.source import LARGEST, Files, ForeignSession, Fork, Item, SourceEntry
-from hansard.importers.values import Unreadable, list_of, member, text_in, time_in
 from hansard.message.openai_items import message_of
 from hansard.message.parse import origin_of
 

@@ -14,8 +14,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from hansard.importers.foreign_json import Unreadable
 from hansard.importers.source import AGAIN, LONGEST, SMALL, Files
-from hansard.importers.values import Unreadable
 
 #: What the names of databases end in.
 ENDINGS: Final = (".db", ".sqlite", ".sqlite3")

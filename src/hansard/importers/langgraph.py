@@ -15,8 +15,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hansard.importers import database
+from hansard.importers.foreign_json import (
+    Unreadable,
+    common_prefix,
+    list_of,
+    member,
+    parse_time,
+    text_in,
+)
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
-from hansard.importers.values import Unreadable, common_prefix, list_of, member, parse_time, text_in
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, WRITES
 from hansard.message.values import as_json, as_text

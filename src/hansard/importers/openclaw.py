@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
-from hansard.importers.values import (
+from hansard.importers.foreign_json import (
     Unreadable,
     common_prefix,
     count_of,
@@ -27,6 +26,7 @@ from hansard.importers.values import (
     text_in,
     time_in,
 )
+from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
 from hansard.message import origin
 
 FORMAT: Final = "openclaw"

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
-from hansard.importers.values import (
+from hansard.importers.foreign_json import (
     Unreadable,
     common_prefix,
     json_type,
@@ -25,6 +24,7 @@ from hansard.importers.values import (
     time_in,
     without,
 )
+from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
 from hansard.message import origin
 
 FORMAT: Final = "praisonai"

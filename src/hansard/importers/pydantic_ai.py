@@ -24,8 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from hansard.importers import database
-from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
-from hansard.importers.values import (
+from hansard.importers.foreign_json import (
     Unreadable,
     member,
     parse_time,
@@ -34,6 +33,7 @@ from hansard.importers.values import (
     time_in,
     without,
 )
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message.pydantic_items import message_of
 
 FORMAT: Final = "pydantic-ai"

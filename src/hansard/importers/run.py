@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from hansard import errors
+from hansard.importers.foreign_json import Unreadable
 from hansard.importers.session_writer import ImportedSession, SessionWriter
 from hansard.importers.source import Files, ForeignSession, Skipped, SourceEntry
-from hansard.importers.values import Unreadable
 
 if TYPE_CHECKING:
     from hansard import Store
@@ -31,6 +31,9 @@ KINDS: Final[dict[str, str]] = {
     "pydantic-ai": "Pydantic AI messages and step stores",
     "workspace": "workspace session files, <hash>_<time>.json",
 }
+
+#: Modules that are not named after their kind.
+_MODULES: Final = {"workspace": "workspace_files"}
 
 #: Errors of one session, which stop no other.
 _SESSION_ERRORS: Final = (
@@ -112,7 +115,8 @@ def import_sessions(
     report.skipped = files.problems
     writer = SessionWriter(store._backend, kind, prefix, dry_run=dry_run)  # noqa: SLF001 - a store's own
     run = _ImportRun(writer, report, files, prefix)
-    run.all(import_module(f"hansard.importers.{kind.replace('-', '_')}").find(files), progress)
+    name = _MODULES.get(kind, kind.replace("-", "_"))
+    run.all(import_module(f"hansard.importers.{name}").find(files), progress)
     if not run.seen:
         why = next((f": {one.where}: {one.what}" for one in files.problems), "")
         raise _nothing(f"{files.root}: nothing can be imported as {kind}{why}", report)

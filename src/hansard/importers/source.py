@@ -39,7 +39,7 @@ import msgspec
 
 from hansard.errors import InvalidEvent
 from hansard.event import codec
-from hansard.importers.values import Unreadable, list_of, object_of, text_of
+from hansard.importers.foreign_json import Unreadable, list_of, object_of, text_of
 
 #: Maximum bytes of a file, also after decompression. A record of a log has at most 64 MiB.
 LARGEST: Final = 1024 * 1024 * 1024

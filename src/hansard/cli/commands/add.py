@@ -120,7 +120,7 @@ def _setting(pair: str) -> tuple[str, Any]:
 
 def _decoded(text: str, where: str) -> Any:
     from hansard.importers.source import Files
-    from hansard.importers.values import Unreadable
+    from hansard.importers.foreign_json import Unreadable
 
     try:
         return Files.decode(text)

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from hansard.importers.foreign_json import Unreadable, json_type, parse_time, text_in, time_in
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
-from hansard.importers.values import Unreadable, json_type, parse_time, text_in, time_in
 
 _NAME: Final = re.compile(
     r"(?P<hash>[0-9a-fA-F]{4,64})_(?P<time>\d{8}[-_T]?\d{6}\d*|\d{4}-\d\d-\d\d[-_T][\d.:_-]+Z?|\d{9,19})"

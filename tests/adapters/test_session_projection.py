@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import hansard
-from hansard.adapters import projection
+from hansard.adapters import session_projection as projection
 
 
 class Texts(projection.AdapterProjection):
