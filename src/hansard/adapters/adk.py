@@ -169,18 +169,8 @@ class HansardSessionService(BaseSessionService):
         session = opened(self._store).session(self.id_of(*names))
         recent = None if config is None else config.num_recent_events
         try:
-            if recent is None:
-                # One read for the events and what they add up to.
-                every = list(session.events())
-                counted = shown(every)
-                value = adk_events.Conversation()
-                for event in counted:
-                    value.add(event)
-                seq = every[-1].seq if every else 0
-                events = [one for event in counted for one in adk_events.events_of(event)]
-            else:
-                seq, value = self._conversations.of(session.id).read()
-                events = _recent(session, seq, recent) if recent else []
+            seq, value = self._conversations.of(session.id).read()
+            events = [] if recent == 0 else _last_events(session, seq, recent)
         except SessionDeleted:
             return None
         if not seq:
@@ -188,7 +178,7 @@ class HansardSessionService(BaseSessionService):
         if config is not None and config.after_timestamp is not None:
             older = [n for n, e in enumerate(events, 1) if e.timestamp < config.after_timestamp]
             events = events[older[-1] if older else 0 :]
-        # After the conversation: the changes of its events in the shared states are opening.settled by now.
+        # After the conversation: the changes of its events in the shared states are settled by now.
         found = self._session(names, value)
         found.events = events
         found._storage_update_marker = f"{_MARK}{seq}"  # noqa: SLF001 - the kit's member for it
@@ -325,35 +315,34 @@ class HansardSessionService(BaseSessionService):
         for where, changes in ((names[:1], change.app), (names[:2], change.user)):
             if changes:
                 shared = self._shared.of(self.id_of(*where))
-                seq = shared.intend(changes, session=session.id, after=after, key=change.key)
-                intended.append((shared, seq))
-        happened = False
+                intention = shared.intend(changes, session=session.id, after=after, key=change.key)
+                intended.append((shared, intention))
+        seq, refused = None, None
         try:
             (event,) = session.append_all(
                 [(change.kind, change.data)], key=change.key, expected_seq=after
             )
-            happened = event.seq == after + 1
-        except (SeqConflict, hansard.InvalidEvent):
-            _settle(intended, happened=False)
-            raise
-        _settle(intended, happened=happened)
-        return event.seq if happened else None
+            seq = event.seq if event.seq == after + 1 else None
+        except (SeqConflict, hansard.InvalidEvent) as error:
+            refused = error
+        for shared, intention in intended:
+            shared.settle(intention, happened=seq is not None)
+        if refused is not None:
+            raise refused
+        return seq
 
 
-def _settle(intended: "list[tuple[adk_events.SharedState, int]]", *, happened: bool) -> None:
-    for shared, seq in intended:
-        shared.settle(seq, happened=happened)
-
-
-def _recent(session: hansard.Session, seq: int, count: int) -> list[Event]:
-    """Return the last events up to a seq, without reading all if they suffice."""
-    look = _LOOK
+def _last_events(session: hansard.Session, seq: int, count: int | None) -> list[Event]:
+    """Return the last events up to a seq, without reading all if they suffice; None: all."""
+    look = seq if count is None else _LOOK
     while True:
         after = max(0, seq - look)
         events = [event for event in session.events(after=after) if event.seq <= seq]
         if not after or not any(event.kind in CHANGING for event in events):
             counted = events if after else shown(events)
             found = [one for event in counted for one in adk_events.events_of(event)]
+            if count is None:
+                return found
             if not after or len(found) >= count:
                 return found[-count:]
         look *= 4

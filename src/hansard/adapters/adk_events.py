@@ -20,6 +20,7 @@ import copy
 import hashlib
 import json
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from google.adk.events.event import Event
@@ -153,27 +154,13 @@ def _foreign(event: hansard.Event, message: Json) -> Event:
     )
 
 
+@dataclass
 class Conversation:
     """What the events of a conversation add up to: its state, its time, and the id of its last event."""
 
-    def __init__(self) -> None:
-        self.state: Json = {}
-        self.updated = 0.0
-        self.last: str | None = None
-
-    def add(self, event: hansard.Event) -> None:
-        """Add the next event."""
-        if event.kind == CREATED:
-            self.state.update(values.unwrap(event.data, "state") or {})
-            self.updated = event.data.get("time", event.time.timestamp())
-        item = _item_of(event) if event.kind in COUNTED else None
-        if item is not None:
-            for name, changed in item.get("actions", {}).get("state_delta", {}).items():
-                if not name.startswith((State.APP_PREFIX, State.USER_PREFIX)):
-                    self.state[name] = changed
-            self.updated, self.last = item.get("timestamp", 0.0), item.get("id", "")
-        elif event.message is not None:
-            self.updated, self.last = event.time.timestamp(), f"hansard-{event.seq}"
+    state: Json = field(default_factory=dict)
+    updated: float = 0.0
+    last: str | None = None
 
 
 class ConversationProjection(AdapterProjection):
@@ -183,7 +170,18 @@ class ConversationProjection(AdapterProjection):
         self._value = Conversation()
 
     def _add(self, event: hansard.Event) -> None:
-        self._value.add(event)
+        value = self._value
+        if event.kind == CREATED:
+            value.state.update(values.unwrap(event.data, "state") or {})
+            value.updated = event.data.get("time", event.time.timestamp())
+        item = _item_of(event) if event.kind in COUNTED else None
+        if item is not None:
+            for name, changed in item.get("actions", {}).get("state_delta", {}).items():
+                if not name.startswith((State.APP_PREFIX, State.USER_PREFIX)):
+                    value.state[name] = changed
+            value.updated, value.last = item.get("timestamp", 0.0), item.get("id", "")
+        elif event.message is not None:
+            value.updated, value.last = event.time.timestamp(), f"hansard-{event.seq}"
 
     def read(self) -> tuple[int, Conversation]:
         """Return the last seq, and a copy of what the events add up to."""

@@ -14,18 +14,14 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import update_wrapper
-from hashlib import blake2b
 from itertools import count, islice
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
-
-import msgspec
 
 import hansard
 from hansard import aio
 from hansard.adapters.langgraph_thread import (
     EMPTY,
     Gathered,
-    Mirrored,
     Stored,
     Thread,
     ThreadCheckpoint,
@@ -35,8 +31,7 @@ from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, missing, o
 from hansard.adapters.session_projection import Recent
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
-from hansard.message.origin import call_of
-from hansard.message.values import as_json
+from hansard.message.values import common_prefix
 
 try:
     from langchain_core.messages import BaseMessage
@@ -71,10 +66,6 @@ Found = list[tuple[str, ThreadCheckpoint]]
 _PAGE: Final = 16
 #: After this many conflicts, a checkpoint is stored without messages; the next one catches up.
 _ATTEMPTS: Final = 8
-#: LangChain's names of roles.
-_ROLES: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
-
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def _awaited(
@@ -295,14 +286,15 @@ class HansardSaver(BaseCheckpointSaver[str]):
                 if mirrors and attempt < _ATTEMPTS:
                     assert channel is not None
                     written = self._written(thread, data, channel)
-                    mirrored = _MirroredMessages(thread, channel, new[channel], written)
+                    mirrored = _mirrored(thread, new[channel], written)
                 expected = thread.seq
-            if mirrored is None or mirrored.noted is None:
+            if mirrored is None:
                 if thread.handle.append(CHECKPOINT, data).seq > expected:
                     return
                 # It is another session now: the thread was deleted, with the bases of these values.
                 continue
-            events = [(CHECKPOINT, data | {"mirrored": mirrored.noted})]
+            noted = {"channel": channel, "kept": mirrored.kept, "marks": mirrored.marks}
+            events = [(CHECKPOINT, data | {"mirrored": noted})]
             events += [("message.added", {"message": message}) for message in mirrored.messages]
             with suppress(hansard.SeqConflict):
                 if mirrored.back is not None:
@@ -486,52 +478,28 @@ class _New:
         if not self._items:
             return self._packed
         self.base, known = thread.newest(ns, channel)
-        self.keep = _common(self._marks, known)
+        self.keep = common_prefix(self._marks, known)
         packed: dict[str, Any] = {"list": [values.pack(item) for item in self._items[self.keep :]]}
         if self.base is not None and self.keep:
             packed |= {"base": self.base.seq, "keep": self.keep}
         return packed
 
 
-class _MirroredMessages:
-    """The messages that a checkpoint adds to the conversation.
+def _mirrored(
+    thread: Thread, new: _New | None, written: Sequence[Any]
+) -> values.MirrorChange | None:
+    """Return how a checkpoint changes the conversation; None if it does not.
 
-    Attributes:
-        messages: the new messages.
-        back: the seq to which the conversation is reverted first; None if it only continues.
-        noted: the member of the checkpoint's event; None if nothing changes.
+    `written`: the writes to a channel that has no other value.
     """
-
-    def __init__(
-        self, thread: Thread, channel: str, new: _New | None, written: Sequence[Any]
-    ) -> None:
-        """`written`: the writes to a channel that has no other value."""
-        known = [mark for mark, _ in thread.mirrored]
-        kept, natives = len(known), [item for value in written for item in _listed(value)]
-        if new is not None and new.value is not None:
-            kept, natives = 0, _listed(new.value)
-            if new.base is not None and new.base is thread.mirror and new.keep == new.base.length:
-                # The usual case: all of the base was mirrored, and the rest is new.
-                kept, natives = len(known), new.value[new.keep :]
-        messages = [message for message in map(_message, natives) if message is not None]
-        marks = [
-            blake2b(_encode_sorted(message), digest_size=16).hexdigest() for message in messages
-        ]
-        common = 0 if kept else _common(marks, known)
-        kept = kept or common
-        self.messages = messages[common:]
-        self.back: int | None = None
-        if kept < len(known):
-            self.back = thread.mirrored[kept - 1][1] if kept else thread.mirrored[0][1] - 1
-        self.noted: dict[str, Any] | None = None
-        if self.messages or self.back is not None:
-            self.noted = msgspec.to_builtins(Mirrored(channel, kept, marks[common:]))
-
-
-def _common(one: Sequence[object], other: Sequence[object]) -> int:
-    """Return how many elements two sequences share at their beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (mine, its) in pairs if mine != its), min(len(one), len(other)))
+    more, natives = True, [item for value in written for item in _listed(value)]
+    if new is not None and new.value is not None:
+        # Usually all of the base was mirrored, and the rest is new.
+        base = new.base
+        more = base is not None and base is thread.mirror and new.keep == base.length
+        natives = new.value[new.keep :] if more else _listed(new.value)
+    messages = [message for message in map(_message, natives) if message is not None]
+    return values.mirror_change(thread.mirrored, messages, more=more)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -541,21 +509,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _message(native: Any) -> dict[str, Any] | None:
-    """Return a message in the common form; None if it is not a message."""
-    if isinstance(native, BaseMessage):
-        if native.type == "remove":
-            return None
-        role = _ROLES.get(native.type, native.type)
-        message: dict[str, Any] = {"role": role, "content": native.content}
-        made = getattr(native, "tool_calls", ())
-        calls = [call_of(call["id"] or "", call["name"], call["args"]) for call in made]
-        if calls:
-            message["tool_calls"] = calls
-        for name in ("tool_call_id", "name"):
-            if isinstance(found := getattr(native, name, None), str):
-                message[name] = found
-    elif isinstance(native, dict) and isinstance(native.get("role"), str) and "content" in native:
-        message = dict(native)
-    else:
-        return None
-    return dict(as_json(message))
+    is_message = isinstance(native, BaseMessage)
+    return values.message_of(
+        native, (lambda name: getattr(native, name, None)) if is_message else None
+    )

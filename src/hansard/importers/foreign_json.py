@@ -1,7 +1,6 @@
 """Read values of foreign JSON without trusting their types."""
 
 import math
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -74,12 +73,6 @@ def list_of(value: object) -> list[Any]:
 def without(data: dict[str, Any], *names: str) -> dict[str, Any]:
     """Return an object without these members, and without empty ones."""
     return {name: value for name, value in data.items() if name not in names and value}
-
-
-def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
-    """Return how many values at the beginning of two sequences are equal."""
-    pairs = enumerate(zip(ours, theirs, strict=False))
-    return next((n for n, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
 
 
 def json_type(value: object) -> str:

@@ -7,17 +7,15 @@ because it is encrypted, is reported and kept as an event `x.langgraph.opaque`, 
 
 import base64
 from collections.abc import Iterator
-from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from hansard.importers import database
 from hansard.importers.foreign_json import (
     Unreadable,
-    common_prefix,
     list_of,
     member,
     parse_time,
@@ -26,7 +24,6 @@ from hansard.importers.foreign_json import (
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, WRITES
-from hansard.message.values import as_json, as_text
 
 OPAQUE: Final = "x.langgraph.opaque"
 
@@ -49,8 +46,6 @@ _MODELS: Final = frozenset({4, 5})
 _SNAPSHOT: Final = 7
 #: A model is its module, its class, and at this index its members.
 _MEMBERS: Final = 2
-
-_ROLES: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
 
 #: A namespace, and the id of a checkpoint in it.
 Place = tuple[str, str]
@@ -206,29 +201,15 @@ def _grouped(ns: str, name: str, writes: list[Write], time: str | None) -> Itera
 # -- the conversation, without LangChain --------------------------------------------------------
 
 
-class _AddedMessages(NamedTuple):
-    """What a checkpoint adds to the conversation."""
-
-    #: The number of messages that stay, the new ones, and the checksums of these.
-    kept: int
-    messages: list[dict[str, Any]]
-    marks: list[str]
-    #: The number of items before the point that the session is reverted to, if it is.
-    back: int | None
-
-
 class _Mirror:
-    """The messages of a thread so far.
-
-    Marks are those of the adapter, which adds the same messages to a session and continues it.
-    """
+    """The messages of a thread so far; the adapter adds the same messages to a session and continues it."""
 
     def __init__(self) -> None:
         #: The mark of each message, and the number of items up to it.
         self._known: list[tuple[str, int]] = []
 
-    def compare(self, value: Any, written: list[Write]) -> _AddedMessages | None:
-        """Return what a new value of the channel adds; None if nothing.
+    def compare(self, value: Any, written: list[Write]) -> values.MirrorChange | None:
+        """Return what a new value of the channel changes; None if nothing.
 
         A value of None: only the writes of the parent checkpoint, `written`, are stored.
         """
@@ -238,21 +219,12 @@ class _Mirror:
             rows = sorted(mine, key=lambda row: (row[1], row[0], row[2]))
             natives = [one for row in rows for one in _listed(_decoded(row[4], row[5]))]
         messages = [message for native in natives if (message := _message(native)) is not None]
-        encode = msgspec.json.Encoder(order="sorted").encode
-        marks = [blake2b(encode(one), digest_size=16).hexdigest() for one in messages]
-        kept = common = common_prefix(marks, [mark for mark, _ in self._known])
-        if value is None:
-            kept, common = len(self._known), 0
-        back = None
-        if kept < len(self._known):
-            back = self._known[kept - 1][1] if kept else self._known[0][1] - 1
-        new = messages[common:]
-        return _AddedMessages(kept, new, marks[common:], back) if new or back is not None else None
+        return values.mirror_change(self._known, messages, more=value is None)
 
-    def add(self, added: _AddedMessages, items: int) -> None:
+    def add(self, change: values.MirrorChange, items: int) -> None:
         """Add messages, which follow this number of items."""
-        del self._known[added.kept :]
-        self._known += [(mark, items + place) for place, mark in enumerate(added.marks, start=1)]
+        del self._known[change.kept :]
+        self._known += [(mark, items + place) for place, mark in enumerate(change.marks, start=1)]
 
 
 def _decoded(kind: object, content: bytes | None) -> Any:
@@ -269,21 +241,8 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _message(native: Any) -> dict[str, Any] | None:
-    """Return a message in the shape that all frameworks share; None if it is not a message."""
     given = _model(native)
-    if given is None:
-        plain = isinstance(member(native, "role"), str) and "content" in native
-        return dict(as_json(native)) if plain else None
-    kind = given.get("type")
-    if not isinstance(kind, str) or kind == "remove":
-        return None
-    message: dict[str, Any] = {"role": _ROLES.get(kind, kind), "content": given.get("content")}
-    if calls := list_of(given.get("tool_calls")):
-        message["tool_calls"] = [_call(call) for call in calls if isinstance(call, dict)]
-    for name in ("tool_call_id", "name"):
-        if isinstance(given.get(name), str):
-            message[name] = given[name]
-    return dict(as_json(message))
+    return values.message_of(native, None if given is None else given.get)
 
 
 def _model(native: Any) -> dict[str, Any] | None:
@@ -296,8 +255,3 @@ def _model(native: Any) -> dict[str, Any] | None:
     elif member(native, "lc") and isinstance(member(native, "id"), list):
         given = native.get("kwargs")
     return given if isinstance(given, dict) else None
-
-
-def _call(call: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": call.get("name"), "arguments": as_text(call.get("args"))}
-    return {"id": call.get("id") or "", "type": "function", "function": function}

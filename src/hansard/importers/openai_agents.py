@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from hansard.importers import database
 from hansard.importers.database import quoted
-from hansard.importers.foreign_json import Unreadable, common_prefix, object_of, parse_time, text_in
+from hansard.importers.foreign_json import Unreadable, object_of, parse_time, text_in
 from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
 from hansard.message.openai_items import message_of
+from hansard.message.values import common_prefix
 
 _LISTS: Final = (".json", ".jsonl")
 

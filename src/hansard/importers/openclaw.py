@@ -17,7 +17,6 @@ from urllib.parse import unquote
 
 from hansard.importers.foreign_json import (
     Unreadable,
-    common_prefix,
     count_of,
     json_type,
     list_of,
@@ -28,6 +27,7 @@ from hansard.importers.foreign_json import (
 )
 from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
 from hansard.message import origin
+from hansard.message.values import common_prefix
 
 FORMAT: Final = "openclaw"
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from hansard.importers.foreign_json import (
     Unreadable,
-    common_prefix,
     json_type,
     list_of,
     member,
@@ -26,6 +25,7 @@ from hansard.importers.foreign_json import (
 )
 from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
 from hansard.message import origin
+from hansard.message.values import common_prefix
 
 FORMAT: Final = "praisonai"
 

@@ -1,4 +1,4 @@
-"""Store LangGraph's values as JSON that people can read, and its threads as sessions.
+"""Store LangGraph's values as JSON that people can read, and its threads as sessions and conversations.
 
 A serializer returns a type and bytes. MessagePack and JSON are stored as the equivalent JSON, so that `jq`,
 `hansard show` and `session.scrub` see their content. Bytes that this would not restore, and others, such as
@@ -8,15 +8,15 @@ a ciphertext, are stored in base64. `values` describes the notation:
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b, sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from hansard.errors import InvalidEvent
-from hansard.message import values
+from hansard.message import origin, values
 
 #: Kinds of a thread's events.
 CHECKPOINT: Final = "x.langgraph.checkpoint"
@@ -32,6 +32,9 @@ _THREAD: Final = "langgraph_thread"
 _HASHED: Final = "~"
 _LONGEST: Final = 1024
 
+#: LangChain's names of roles.
+_ROLES: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
+
 #: What a serializer returns: the name of its format, and the bytes.
 Typed = tuple[str, bytes]
 
@@ -42,6 +45,7 @@ _decode = msgspec.msgpack.Decoder().decode
 _encode = msgspec.msgpack.Encoder().encode
 _decode_json = msgspec.json.Decoder().decode
 _encode_json = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def pack(given: Typed) -> dict[str, Any]:
@@ -121,3 +125,65 @@ def thread_id(prefix: str, name: str, metadata: Mapping[str, Any]) -> str:
     if not own.startswith(_HASHED):
         return own
     return bytes.fromhex(str(metadata.get(_THREAD, ""))).decode(errors="surrogatepass")
+
+
+# -- the conversation of a thread ---------------------------------------------------------------
+
+
+def message_of(native: Any, member: Callable[[str], Any] | None) -> dict[str, Any] | None:
+    """Return a message of a graph in the common form; None if it is not a message.
+
+    `member` returns a member of a LangChain message; None: the message is a dict, or something else.
+    """
+    if member is None:
+        is_message = isinstance(native, dict) and isinstance(native.get("role"), str)
+        return dict(values.as_json(native)) if is_message and "content" in native else None
+    kind = member("type")
+    if not isinstance(kind, str) or kind == "remove":
+        return None
+    message: dict[str, Any] = {"role": _ROLES.get(kind, kind), "content": member("content")}
+    made = [call for call in member("tool_calls") or () if isinstance(call, dict)]
+    if made:
+        message["tool_calls"] = [
+            origin.call_of(call.get("id") or "", call.get("name"), call.get("args"))
+            for call in made
+        ]
+    for name in ("tool_call_id", "name"):
+        if isinstance(found := member(name), str):
+            message[name] = found
+    return dict(values.as_json(message))
+
+
+class MirrorChange(NamedTuple):
+    """How a checkpoint changes the conversation.
+
+    Attributes:
+        kept: how many of the known messages stay.
+        messages: the new ones, and `marks`, their hashes.
+        back: the place to which the conversation is reverted first; None if it only continues.
+    """
+
+    kept: int
+    messages: list[dict[str, Any]]
+    marks: list[str]
+    back: int | None
+
+
+def mirror_change(
+    known: Sequence[tuple[str, int]], messages: list[dict[str, Any]], *, more: bool
+) -> MirrorChange | None:
+    """Compare the messages of a checkpoint with the known ones; None if nothing changes.
+
+    Args:
+        known: the hash and the place of each message of the conversation.
+        messages: those of the checkpoint.
+        more: they continue the conversation. Otherwise they are all of it.
+    """
+    marks = [blake2b(_encode_sorted(one), digest_size=16).hexdigest() for one in messages]
+    same = 0 if more else values.common_prefix(marks, [mark for mark, _ in known])
+    kept = len(known) if more else same
+    back = None
+    if kept < len(known):
+        back = known[kept - 1][1] if kept else known[0][1] - 1
+    change = MirrorChange(kept, messages[same:], marks[same:], back)
+    return change if change.messages or back is not None else None

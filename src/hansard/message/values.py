@@ -17,7 +17,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
 
@@ -78,6 +78,12 @@ def _depth(value: object) -> int:
             items = inner.values() if isinstance(inner, dict) else inner
             waiting.extend((item, depth + 1) for item in items)
     return deepest
+
+
+def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
+    """Return how many values at the beginning of two sequences are equal."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return next((n for n, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
 
 
 # -- there and back -----------------------------------------------------------------------------

@@ -119,8 +119,8 @@ def _setting(pair: str) -> tuple[str, Any]:
 
 
 def _decoded(text: str, where: str) -> Any:
-    from hansard.importers.source import Files
     from hansard.importers.foreign_json import Unreadable
+    from hansard.importers.source import Files
 
     try:
         return Files.decode(text)
