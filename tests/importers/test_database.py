@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hansard.importers import database
-from hansard.importers.source import Files
 from hansard.importers.foreign_json import Unreadable
+from hansard.importers.source import Files
 from tests.hostile.forge_files import confined
 from tests.importers.sources import untouched
 
