@@ -145,7 +145,7 @@ def message_of(native: Any, member: Callable[[str], Any] | None) -> dict[str, An
     made = [call for call in member("tool_calls") or () if isinstance(call, dict)]
     if made:
         message["tool_calls"] = [
-            origin.call_of(call.get("id") or "", call.get("name"), call.get("args"))
+            origin.call_of(call.get("id") or "", call.get("name", ""), call.get("args"))
             for call in made
         ]
     for name in ("tool_call_id", "name"):
