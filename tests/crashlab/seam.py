@@ -42,8 +42,6 @@ READING: Final = (
     "names",
     "present",
     "is_link",
-    "stamp",
-    "version",
     "identity",
     "links",
     "inode",

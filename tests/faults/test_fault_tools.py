@@ -50,7 +50,7 @@ def test_every_call_that_changes_something_is_in_the_list() -> None:
     # These are made of others, or touch nothing of a store; closing always works, as for the dead.
     made_of_others = {
         "read_all", "write_all", "sync_above", "discard", "remove_directory",
-        "is_in_use", "remove_unused"
+        "is_in_use", "remove_unused", "copy_content"
     }  # fmt: skip
     harmless = {
         "absolute",
@@ -62,7 +62,7 @@ def test_every_call_that_changes_something_is_in_the_list() -> None:
         "file_budget",
         "files_held",
         "hold_files",
-        "first_hole",
+        "kind",
         "lock_holders",
         "next_data",
         "reporting",

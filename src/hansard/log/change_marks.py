@@ -113,7 +113,7 @@ class MarkFiles:
     def is_empty(self, epoch: int) -> bool:
         """Return whether no name was added in an epoch; False if its file is missing."""
         try:
-            return disk.version(self._directory.descriptor, str(epoch))[2] == 0
+            return disk.status(self._directory.descriptor, str(epoch)).st_size == 0
         except FileNotFoundError:
             return False
 

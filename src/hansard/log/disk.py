@@ -22,7 +22,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 from weakref import WeakSet, ref
 
 from hansard.clock import Backoff
@@ -30,6 +30,11 @@ from hansard.errors import DiskFailed, HansardError, LockTimeout, UnsafePath
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
+
+#: Errors of a file system without hard links, or at their limit.
+NO_LINKS: Final = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+)
 
 _CLOEXEC = os.O_CLOEXEC | os.O_NOFOLLOW
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -260,26 +265,14 @@ def next_data(descriptor: int, offset: int) -> int:
         return max(size(descriptor), offset) if error.errno == errno.ENXIO else offset
 
 
-def first_hole(descriptor: int) -> int:
-    """Return where the first hole of a sparse file begins; its size if there is none."""
-    seek_hole = getattr(os, "SEEK_HOLE", None)
-    if seek_hole is None:  # pragma: no cover - not on every system
-        return size(descriptor)
-    try:
-        return os.lseek(descriptor, 0, seek_hole)
-    except OSError:
-        return size(descriptor)
+if sys.platform == "darwin":  # pragma: no cover - needs a Mac
 
+    def sync(descriptor: int) -> None:
+        """Make a file's data survive a power cut: `fsync` only hands them to the drive."""
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 
-def _full_sync() -> Callable[[int], None]:
-    """Return the call after which a file's data survive a power cut on this system."""
-    if sys.platform == "darwin":  # pragma: no cover - needs a Mac
-        # macOS: fsync only hands the data to the drive; F_FULLFSYNC makes the drive write them.
-        return lambda descriptor: (fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC), None)[1]
-    return os.fdatasync
-
-
-sync = _full_sync()
+else:
+    sync = os.fdatasync
 
 
 def open_file(directory: int, name: str, *, writable: bool = False, create: bool = False) -> int:
@@ -287,22 +280,21 @@ def open_file(directory: int, name: str, *, writable: bool = False, create: bool
     flags = os.O_RDWR | os.O_APPEND if writable else os.O_RDONLY
     if create:
         flags |= os.O_CREAT
-    # O_NONBLOCK: a pipe under this name must not make us wait for its other end.
-    descriptor = _open(name, flags | os.O_NONBLOCK | _CLOEXEC, FILE_MODE, directory=directory)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        close(descriptor)
-        raise OSError(errno.ELOOP, "not a regular file", name)
-    return descriptor
+    return _open_regular(directory, name, flags, links=sys.maxsize)
 
 
 def open_to_change(directory: int, name: str) -> int:
     """Open a regular file to write anywhere in it, or create it; links, pipes and devices are refused."""
     # Without O_APPEND: on Linux, it would send every write to the end of the file.
-    flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _CLOEXEC
-    descriptor = _open(name, flags, FILE_MODE, directory=directory)
-    status = os.fstat(descriptor)
     # A file with a second name may belong to another program, and must not be written.
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+    return _open_regular(directory, name, os.O_RDWR | os.O_CREAT, links=1)
+
+
+def _open_regular(directory: int, name: str, flags: int, *, links: int) -> int:
+    # O_NONBLOCK: a pipe under this name must not make us wait for its other end.
+    descriptor = _open(name, flags | os.O_NONBLOCK | _CLOEXEC, FILE_MODE, directory=directory)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > links:
         close(descriptor)
         raise OSError(errno.ELOOP, "not a regular file of ours", name)
     return descriptor
@@ -347,6 +339,14 @@ def write_all(descriptor: int, data: bytes) -> None:
         if step == 0:
             raise OSError(errno.EIO, "the system accepts no more bytes")
         written += step
+
+
+def copy_content(source: int, target: int) -> None:
+    """Append the content of one open file to another."""
+    offset = 0
+    while data := read_at(source, 1 << 20, offset):
+        write_all(target, data)
+        offset += len(data)
 
 
 def forget_cached(descriptor: int) -> None:
@@ -466,7 +466,7 @@ def publish(directory: int, temporary: str, name: str) -> None:
     try:
         os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except OSError as error:
-        if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
+        if error.errno not in NO_LINKS:
             raise
         # A file system without hard links. The caller holds the lock and has seen the name free.
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -479,7 +479,7 @@ def link(directory: int, name: str, second: str) -> None:
     try:
         os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:
-        if not os.path.samestat(_stat(directory, name), _stat(directory, second)):
+        if not os.path.samestat(status(directory, name), status(directory, second)):
             # Most copies of a store turn one file with two names into two files.
             os.unlink(second, dir_fd=directory)
             os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
@@ -542,14 +542,24 @@ def names(directory: int) -> Iterator[str]:
 # -- status -------------------------------------------------------------------------------------
 
 
-def _stat(directory: int, name: str) -> os.stat_result:
+Status = os.stat_result
+
+
+def status(directory: int, name: str = ".") -> Status:
+    """Return what the system reports about a name in a directory, without following links."""
     return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def kind(status: Status) -> str:
+    """Return "file", "directory", "link" or "other"."""
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    return kinds.get(stat.S_IFMT(status.st_mode), "other")
 
 
 def present(directory: int, name: str) -> bool:
     """Return whether a name exists, even as a dangling link; a refusal is an error."""
     try:
-        _stat(directory, name)
+        status(directory, name)
     except FileNotFoundError:
         return False
     return True
@@ -558,63 +568,15 @@ def present(directory: int, name: str) -> bool:
 def is_link(directory: int, name: str) -> bool:
     """Return whether a name is a symbolic link."""
     try:
-        return stat.S_ISLNK(_stat(directory, name).st_mode)
+        return kind(status(directory, name)) == "link"
     except FileNotFoundError:
         return False
 
 
-def stamp(directory: int, name: str) -> int:
-    """Return a number that changes when a file grows or is replaced."""
-    status = _stat(directory, name)
-    return status.st_ino << 48 | status.st_size
-
-
-def version(directory: int, name: str) -> tuple[int, int, int]:
-    """Return inode, time of the last change and size of a file."""
-    status = _stat(directory, name)
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-class Status(NamedTuple):
-    """What the system reports about a name, without following links.
-
-    `kind` is "file", "directory", "link" or "other"; `mode` the permission bits; `owner` a uid; `links` the
-    number of names; `modified` the last write, in seconds since 1970; `changed` the last change of content,
-    names or mode, in nanoseconds, which no program can set.
-    """
-
-    kind: str
-    mode: int
-    owner: int
-    device: int
-    inode: int
-    links: int
-    size: int
-    modified: float
-    changed: int
-
-
-def status(directory: int, name: str = ".") -> Status:
-    """Return what the system reports about a name in a directory."""
-    found = _stat(directory, name)
-    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
-    return Status(
-        kinds.get(stat.S_IFMT(found.st_mode), "other"),
-        stat.S_IMODE(found.st_mode),
-        found.st_uid,
-        found.st_dev,
-        found.st_ino,
-        found.st_nlink,
-        found.st_size,
-        found.st_mtime,
-        found.st_ctime_ns,
-    )
-
-
-def identity(descriptor: int) -> tuple[int, int, int]:
-    """Return device, inode and link count of an open file."""
+def identity(descriptor: int) -> tuple[int, int]:
+    """Return device and inode of an open file."""
     status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino, status.st_nlink
+    return status.st_dev, status.st_ino
 
 
 def links(descriptor: int) -> int:
@@ -625,7 +587,7 @@ def links(descriptor: int) -> int:
 def inode(directory: int, name: str) -> int | None:
     """Return the inode of a name; None if it does not exist."""
     try:
-        return _stat(directory, name).st_ino
+        return status(directory, name).st_ino
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -633,7 +595,7 @@ def inode(directory: int, name: str) -> int | None:
 def is_named(directory: int, name: str, descriptor: int) -> bool:
     """Return whether a name leads to an open file."""
     try:
-        found = _stat(directory, name)
+        found = status(directory, name)
     except (FileNotFoundError, NotADirectoryError):
         return False
     return os.path.samestat(found, os.fstat(descriptor))
@@ -798,7 +760,7 @@ class Lock(OwnedFd):
                 return
 
     def _timed_out(self, timeout: float) -> LockTimeout:
-        holder = lock_holders().get(identity(self.descriptor)[:2])
+        holder = lock_holders().get(identity(self.descriptor))
         who = "another process"
         if holder is not None:
             command = command_of(holder)

@@ -17,8 +17,8 @@ from hansard.errors import Damaged
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.format import Line, Position
 from hansard.log.sealed_segment import SealedSegment, StreamOf, compare, hash_of
-from hansard.log.segment import Segment, sealed_files
-from hansard.log.segment_reader import SegmentRange, SegmentReader
+from hansard.log.segment import sealed_files
+from hansard.log.segment_reader import Segment, SegmentRange, SegmentReader
 
 #: Maximum sealed segments of a log that stay open.
 _OPEN: Final = 2
@@ -140,7 +140,7 @@ class SealedChain:
                 for _, name in self._files:
                     # A missing one is part of another by now.
                     with contextlib.suppress(FileNotFoundError):
-                        size += disk.status(directory, name).size
+                        size += disk.status(directory, name).st_size
             except OSError as error:
                 raise disk.explain(error, "read", self._path) from error
             finally:

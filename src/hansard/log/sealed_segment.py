@@ -5,6 +5,7 @@ other. After the frames come an index, which zstd's own tools ignore, and the se
 format. `compare` checks the index against the lines; `unpack` recovers what is left of a damaged file.
 """
 
+import contextlib
 import struct
 import threading
 from bisect import bisect_left, bisect_right
@@ -17,8 +18,7 @@ import msgspec
 from hansard.errors import Damaged, UnknownFormat
 from hansard.log import disk, format, segment_scan
 from hansard.log.format import DECODE_ERRORS, Line, LogEnd, Position
-from hansard.log.segment import Segment
-from hansard.log.segment_reader import SegmentRange, SegmentReader
+from hansard.log.segment_reader import Segment, SegmentRange, SegmentReader
 from hansard.log.segment_scan import ScanFinding
 
 VERSION: Final = 1
@@ -161,11 +161,6 @@ class SealedSegment(Segment):
     def log_end(self) -> LogEnd:
         """Return the end of the lines, where nothing can be appended."""
         return LogEnd(self.end, self.index.ctl, ("sealed",), self.index.size, self.index.time)
-
-    def position_before(self, offset: int) -> Position:
-        """Return the last position before an offset at which a frame begins."""
-        place = bisect_left(self.index.frames, offset, key=lambda frame: frame.offset) - 1
-        return self.start if place <= 0 else self.index.frames[place].start
 
     def positions(self) -> list[Position]:
         """Return the positions at which frames begin."""
@@ -506,41 +501,32 @@ def _frames_in_order(
     descriptor: int, findings: list[ScanFinding]
 ) -> Iterator[tuple[int | None, bytes]]:
     """Yield the lines of the frames of a file without an index, up to the first that is damaged."""
-    # Up to the first hole: segments have none, and a sparse file can claim any size.
-    data = disk.read_at(descriptor, disk.first_hole(descriptor), 0)
-    at = 0
-    while at < len(data) and data[at : at + 4] != SKIPPABLE.pack(INDEX_MAGIC, 0)[:4]:
-        found = _next_frame(data, at)
-        if found is None:
-            findings.append(ScanFinding(at, len(data) - at, "not a frame of zstd"))
-            yield None, _LOST_FRAME
-            return
-        lines, length = found
+    at, end = 0, disk.size(descriptor)
+    while at < end and disk.read_at(descriptor, 4, at) != SKIPPABLE.pack(INDEX_MAGIC, 0)[:4]:
+        lines, length = _next_frame(descriptor, at)
+        if not length:
+            findings.append(ScanFinding(at, end - at, "not a frame of zstd"))
+            lines, length = _LOST_FRAME, end - at
         yield None, lines
         at += length
 
 
-def _next_frame(data: bytes, at: int) -> tuple[bytes, int] | None:
-    """Return the lines of the frame at an offset, and its length; None if there is none."""
+def _next_frame(descriptor: int, at: int) -> tuple[bytes, int]:
+    """Return the lines of the frame at an offset, and its length: 0 if there is none."""
     import zstandard
 
-    try:
-        claimed = zstandard.frame_content_size(data[at : at + 18])
+    lines = bytearray()
+    with contextlib.suppress(zstandard.ZstdError):
+        claimed = zstandard.frame_content_size(disk.read_at(descriptor, 18, at))
         if not 0 <= claimed <= LARGEST_FRAME:
-            return None
+            return b"", 0
         frame = zstandard.ZstdDecompressor().decompressobj()
-        pieces: list[bytes] = []
-        size = 0
+        end = at
         # zstd checks only at the end whether a frame holds what it claims, and four bytes can become 128 KiB.
         # So it gets little at a time, and nothing more once the claim is exceeded (N-74).
-        for begin in range(at, len(data), _STEP):
-            pieces.append(frame.decompress(data[begin : begin + _STEP]))
-            size += len(pieces[-1])
-            if size > claimed:
-                return None
+        while len(lines) <= claimed and (data := disk.read_at(descriptor, _STEP, end)):
+            lines += frame.decompress(data)
+            end += len(data)
             if frame.eof:
-                end = min(begin + _STEP, len(data)) - len(frame.unused_data)
-                return b"".join(pieces), end - at
-    except zstandard.ZstdError:
-        return None
-    return None
+                return bytes(lines), end - len(frame.unused_data) - at
+    return b"", 0

@@ -1,20 +1,20 @@
 """Read a segment: its end, a range forwards, the last records backwards, a seq, its control records.
 
-Takes no lock and writes nothing (F-41). Everything starts and ends at a `Position`, a place between two
-appends. What lies between two positions is checked with one CRC before a line of it is decoded (F-41).
-`segment_scan` checks line by line, and finds the damaged byte.
+Opening one checks, in this order: is it a log of a known version, is its header intact, and is it this
+session's? Reading takes no lock and writes nothing. Everything starts and ends at a `Position`, a place
+between two appends. What lies between two positions is checked with one CRC before a line of it is decoded
+(F-41). `segment_scan` checks line by line, and finds the damaged byte.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from hansard.errors import Damaged
-from hansard.log import disk, format, segment_scan
+from hansard.errors import Damaged, UnknownFormat
+from hansard.log import disk, format, names, segment_scan
 from hansard.log.format import DECODE_ERRORS, Line, LogEnd, Position
-from hansard.log.segment import Segment
 
 #: Bytes read at once: forwards, and at first backwards. Pieces of a mebibyte keep memory near that of the
 #: result; the smaller window holds the last fifty messages of most sessions.
@@ -27,9 +27,134 @@ _NEAR: Final = 2 * WINDOW
 #: Maximum ends that are remembered.
 _ENDS: Final = 8
 
+#: Longer than any header: an id of 1,024 characters takes at most 6 bytes for each as JSON.
+_HEADER_LIMIT: Final = 16 * 1024
+
 _TOO_LONG: Final = "longer than a record can be"
 
 L = TypeVar("L")
+
+
+class Segment(disk.OwnedFd):
+    """An open segment.
+
+    Attributes:
+        descriptor: the open file.
+        durable: where it ended when the last sync of this process began; 0 if there was none.
+        path: its path, for messages.
+        start: the position after the header, where the first record begins.
+        time: when the session began.
+        session_id: the id that the header names.
+        previous: where the segment before this one ended; None if this is the first.
+        first_record: the session's first record, without data, if this is not the first segment.
+    """
+
+    __slots__ = ("durable", "first_record", "path", "previous", "session_id", "start", "time")
+
+    def __init__(self, descriptor: int, path: str, session_id: str | None) -> None:
+        # From here on the segment owns the descriptor, even if its header is refused.
+        super().__init__(descriptor)
+        self.path = path
+        self.durable = 0
+        line, header, self.start = _read_header(self)
+        self.session_id = header.session
+        self.previous = header.previous
+        self.first_record = bytes(header.first)
+        self.time = header.created or line.time
+        if session_id is not None and self.session_id != session_id:
+            raise self.damaged(0, f"this is the log of session {self.session_id!r}")
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return exactly these bytes; a file that has become shorter is damaged."""
+        data = self.read_some(offset, length)
+        if len(data) != length:
+            raise self.damaged(
+                offset + len(data), "the file ends here, but it was longer: it has been cut"
+            )
+        return data
+
+    def read_some(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes, fewer only at the end of the file."""
+        try:
+            data = disk.read_at(self.descriptor, length, offset)
+            while data and len(data) < length:
+                # A read may be short before the end: because of a signal, or after 2 GiB.
+                more = disk.read_at(self.descriptor, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise disk.explain(error, "read", self.path) from error
+        return data
+
+    def size(self) -> int:
+        """Return the size of the file."""
+        try:
+            return disk.size(self.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "seek", self.path) from error
+
+    def damaged(self, offset: int, reason: str) -> Damaged:
+        """Return the error for bytes that are not as they were written."""
+        return Damaged(
+            self.path,
+            offset,
+            reason,
+            "nothing was skipped or changed; `verify` lists all damage of the session",
+        )
+
+
+class Raw(Segment):
+    """A file that should be a segment, with any header or none."""
+
+    __slots__ = ()
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        disk.OwnedFd.__init__(self, descriptor)
+        self.path = path
+        self.start = Position(0, 0, 0)
+
+
+def _read_header(segment: Segment) -> tuple[format.Line, format.Header, Position]:
+    """Return a segment's first line, its data, and the position after it; raise if it is not a header."""
+    data = segment.read_some(0, _HEADER_LIMIT)
+    raw = data[: data.find(b"\n") + 1]
+    if not raw:
+        raise segment.damaged(0, "empty file" if not data else "no complete header")
+    try:
+        line = format.decode_line(raw)
+        header = format.decode_header(line.data)
+    except DECODE_ERRORS:
+        line = None
+    if line is None or line.log != "header":
+        raise segment.damaged(0, "not a header of a hansard log")
+    if header.version != format.VERSION:
+        raise UnknownFormat(
+            f"{segment.path}: unsupported log version {header.version} (supported: {format.VERSION}); "
+            "the file was not changed. Upgrade hansard"
+        )
+    crc = format.checked_crc(raw, 0)
+    if crc is None:
+        raise segment.damaged(0, "checksum mismatch in the header")
+    try:
+        if header.first:
+            format.decode_first(header.first)
+    except DECODE_ERRORS:
+        raise segment.damaged(0, "the header names an invalid first record") from None
+    return line, header, Position(len(raw), line.seq, crc)
+
+
+def open_segment(
+    directory: int, path: str, session_id: str | None, *, writable: bool
+) -> Segment | None:
+    """Open the active segment of a session directory; None if there is none yet."""
+    try:
+        descriptor = disk.open_file(directory, names.LOG, writable=writable)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise disk.explain(error, "open", path) from error
+    return Segment(descriptor, path, session_id)
 
 
 class SegmentRange(NamedTuple):
@@ -224,8 +349,9 @@ class SegmentReader:
         segment = self.segment
         length = WINDOW // 4
         while end.offset > segment.start.offset:
-            # Not beyond a known position, where a frame begins: that would decompress one more.
-            first = segment.position_before(end.offset)
+            # Not beyond a known position: where a frame begins, that would decompress one more.
+            place = bisect_left(self._positions, end.offset, key=lambda known: known.offset)
+            first = self._positions[place - 1]
             begin = max(first.offset, end.offset - length)
             data = segment.read(begin, end.offset - begin)
             start = (

@@ -9,14 +9,16 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from hansard.errors import Damaged
 from hansard.log import disk, format
 from hansard.log.format import DECODE_ERRORS, Line, Position
-from hansard.log.segment import Raw, Segment
+
+if TYPE_CHECKING:
+    from hansard.log.segment_reader import Raw, Segment
 
 #: Bytes of a segment that are read at once.
 _PIECE: Final = 1 << 20
@@ -87,7 +89,7 @@ class ScannedLine(NamedTuple):
         return None if self.line is None or self.line.log is not None else self.line
 
 
-def decode(segment: Segment, offset: int, raw: bytes) -> Line:
+def decode(segment: "Segment", offset: int, raw: bytes) -> Line:
     """Decode one line, or raise `Damaged` for it."""
     line, reason = _parse(raw)
     if line is None:
@@ -115,7 +117,7 @@ def _split(data: bytes) -> Iterator[tuple[bytes, int]]:
         begin = end
 
 
-def _stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
+def _stream(segment: "Segment") -> Iterator[tuple[bytes, int]]:
     """Yield each complete line of a segment, and its length, with one in memory at a time.
 
     Of a line that exceeds the limit, only the end is kept, where its checksum would be.
@@ -309,7 +311,7 @@ def _as_written(raw: bytes, line: Line) -> bool:
     return again[: -format.TRAILER] == raw[: -format.TRAILER]
 
 
-def scan(segment: Segment) -> Iterator[ScannedLine]:
+def scan(segment: "Segment") -> Iterator[ScannedLine]:
     """Yield each complete line after the header of a segment, with what is wrong with it."""
     return _Walk(segment.start).lines(_stream(segment))
 
@@ -438,13 +440,13 @@ def findings(start: Position, data: bytes, *, final: bool = True) -> Iterator[Sc
     return _findings(_settled(start, _Walk(start).lines(_split(data)), final=final))
 
 
-def all_findings(segment: Segment) -> Iterator[ScanFinding]:
+def all_findings(segment: "Segment") -> Iterator[ScanFinding]:
     """Yield all damage of a segment, reading it in pieces."""
     return _findings(_settled(segment.start, scan(segment)))
 
 
 def committed(
-    segment: Segment, start: Position, data: bytes, end: Position
+    segment: "Segment", start: Position, data: bytes, end: Position
 ) -> list[tuple[int, bytes]]:
     """Return place and bytes of each line that is a record of a finished append; raise on damage."""
     kept = []
@@ -456,7 +458,7 @@ def committed(
     return kept
 
 
-def first_damage(segment: Segment, start: Position, data: bytes) -> Damaged:
+def first_damage(segment: "Segment", start: Position, data: bytes) -> Damaged:
     """Return the error for lines whose checksum is known not to match."""
     for finding in findings(start, data, final=False):
         return segment.damaged(finding.offset, finding.reason)
@@ -464,7 +466,7 @@ def first_damage(segment: Segment, start: Position, data: bytes) -> Damaged:
     return segment.damaged(start.offset, _MISMATCH)
 
 
-def raise_if_damaged(segment: Segment, start: Position, data: bytes) -> None:
+def raise_if_damaged(segment: "Segment", start: Position, data: bytes) -> None:
     """Raise for damage in what should be a torn tail; its unfinished last line is not damage."""
     if b"\n" not in data:
         return
@@ -490,7 +492,7 @@ def discarded(data: bytes) -> Iterator[ScanFinding]:
 # -- what is left -------------------------------------------------------------------------------
 
 
-def salvage(segment: Segment) -> Iterator[Line | ScanFinding]:
+def salvage(segment: "Segment") -> Iterator[Line | ScanFinding]:
     """Yield the valid records of a segment, and its damage, in the order of the file."""
     for item in _salvaged(_settled(segment.start, scan(segment))):
         if isinstance(item, ScanFinding):
@@ -552,7 +554,7 @@ class Remains:
 
     def __init__(
         self,
-        segment: Raw,
+        segment: "Raw",
         before: int = 0,
         *,
         known_at: Mapping[int, int] = _NOTHING_KNOWN,

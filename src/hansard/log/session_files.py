@@ -18,8 +18,7 @@ from hansard.log.checkpoint import Checkpoint
 from hansard.log.disk import Lock
 from hansard.log.format import LogEnd
 from hansard.log.sealed_chain import SealedChain
-from hansard.log.segment import Raw, Segment, open_segment
-from hansard.log.segment_reader import SegmentReader
+from hansard.log.segment_reader import Raw, Segment, SegmentReader, open_segment
 from hansard.log.store_directory import StoreDirectory, deleted, is_past, sweep
 
 FAILED: Final = "failed"
@@ -235,7 +234,7 @@ class SessionFiles:
 
     def _is_unlinked(self, reader: SegmentReader) -> bool:
         try:
-            return disk.identity(reader.segment.descriptor)[2] == 0
+            return disk.links(reader.segment.descriptor) == 0
         except OSError as error:
             raise disk.explain(error, "open", self.path) from error
 
@@ -433,7 +432,7 @@ class SessionFiles:
 def _log_file(segment: Segment) -> tuple[int, int]:
     """Return device and inode of a segment."""
     try:
-        return disk.identity(segment.descriptor)[:2]
+        return disk.identity(segment.descriptor)
     except OSError as error:
         raise disk.explain(error, "open", segment.path) from error
 

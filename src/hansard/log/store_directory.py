@@ -99,7 +99,7 @@ class StoreDirectory:
         For example, another user may have created it in /tmp. Root may use every directory, and every user
         may use root's.
         """
-        owner, user = disk.status(self.descriptor).owner, disk.user()
+        owner, user = disk.status(self.descriptor).st_uid, disk.user()
         if not self.read_only and user != 0 and owner not in {user, 0}:
             raise UnsafePath(
                 f"{self.path} belongs to uid {owner}; use your own directory or read_only=True"
@@ -389,9 +389,10 @@ class StoreDirectory:
     def population(self) -> str:
         """Return a string that changes when a directory of a session is created or moved; "" if unknown."""
         try:
-            found = [disk.version(self.descriptor, part) for part in (names.SESSIONS, names.TRASH)]
+            parts = [disk.status(self.descriptor, part) for part in (names.SESSIONS, names.TRASH)]
         except OSError:
             return ""
+        found = [(part.st_ino, part.st_mtime_ns, part.st_size) for part in parts]
         return str(found) if all(is_past(changed) for _, changed, _ in found) else ""
 
     # -- staging --------------------------------------------------------------------------------

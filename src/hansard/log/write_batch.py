@@ -13,8 +13,7 @@ import msgspec
 from hansard.errors import DiskFailed, SeqConflict, SessionExists
 from hansard.log import disk, format
 from hansard.log.format import Line, LogEnd, Position
-from hansard.log.segment import Segment
-from hansard.log.segment_reader import PIECE, SegmentReader
+from hansard.log.segment_reader import PIECE, Segment, SegmentReader
 
 #: Bytes of lines that a `SegmentWriter` collects before it writes them.
 _PENDING: Final = 1 << 20

@@ -26,14 +26,13 @@ from hansard.log.disk import Lock
 from hansard.log.format import LogEnd, Position
 from hansard.log.group_commit import GroupCommit
 from hansard.log.segment import (
-    Segment,
     create_segment,
     header,
     next_header,
     replace_segment,
     sealed_files,
 )
-from hansard.log.segment_reader import SegmentReader
+from hansard.log.segment_reader import Segment, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
 from hansard.log.store_directory import deleted, sweep
 from hansard.log.write_batch import (

@@ -10,8 +10,7 @@ import hansard
 from hansard.backend.local.log import stream_of
 from hansard.log import format, names
 from hansard.log.sealed_chain import SealedChain, check_chain
-from hansard.log.segment import Segment
-from hansard.log.segment_reader import SegmentReader
+from hansard.log.segment_reader import Segment, SegmentReader
 from tests.unit.log.sealed_files import Record, plain, seal
 
 UPTO = 30

@@ -10,7 +10,8 @@ import pytest
 
 import hansard
 from hansard.log import disk, format, names
-from hansard.log.segment import Segment, create_segment, header, open_segment
+from hansard.log.segment import create_segment, header
+from hansard.log.segment_reader import Segment, open_segment
 from tests.format.handwritten_log import HandwrittenLog
 
 TIME = b"2026-01-01T12:00:00.000000Z"

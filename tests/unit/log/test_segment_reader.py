@@ -9,8 +9,7 @@ import pytest
 
 import hansard
 from hansard.log import format, names, segment_reader
-from hansard.log.segment import open_segment
-from hansard.log.segment_reader import SegmentReader
+from hansard.log.segment_reader import SegmentReader, open_segment
 from tests.crashlab import faults
 from tests.format.handwritten_log import HandwrittenLog
 

@@ -12,7 +12,7 @@ import pytest
 import hansard
 from hansard.log import format, segment_scan
 from hansard.log.format import Line, Position
-from hansard.log.segment import Segment
+from hansard.log.segment_reader import Segment
 from tests.format.handwritten_log import HandwrittenLog
 
 ID = "s"

@@ -55,9 +55,8 @@ DURABILITY = (
     Mutant(
         "a new log gets its name before it is synced",
         "log/segment.py",
-        '            operation = "sync"\n            disk.sync(descriptor)\n            operation = "link"\n'
-        "            disk.publish(",
-        '            operation = "link"\n            disk.publish(',
+        "            disk.sync(descriptor)\n            publish(temporary)\n",
+        "            publish(temporary)\n",
         (f"{_ORDER}::test_after_any_power_cut_an_os_store_is_a_prefix[two writers]",),
     ),
     Mutant(
@@ -123,23 +122,22 @@ DURABILITY = (
     Mutant(
         "the next segment gets its name before it is synced",
         "log/segment.py",
-        '            operation = "sync"\n            disk.sync(descriptor)\n'
-        '            operation = "remove"\n',
-        '            operation = "remove"\n',
+        "            disk.sync(descriptor)\n            publish(temporary)\n",
+        "            publish(temporary)\n",
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
     Mutant(
         "the second name of a sealed segment is not synced before the first one goes",
         "log/segment.py",
-        '            disk.sync_directory(directory)\n            operation = "rename"\n',
-        '            operation = "rename"\n',
+        "        disk.sync_directory(directory)\n        disk.move(directory, temporary,",
+        "        disk.move(directory, temporary,",
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
     Mutant(
         "what a repair replaced is still there when the next segment is sealed",
         "log/segment.py",
-        "                disk.remove(directory, leftover)\n",
-        "                pass\n",
+        "            disk.remove(directory, leftover)\n",
+        "            pass\n",
         (
             "tests/faults/test_repair.py::test_leftovers_of_a_repair_are_ignored_and_removed_by_the_next_seal",
         ),

@@ -83,7 +83,7 @@ MEANING = (
     ),
     Mutant(
         "the log of another session is read",
-        "log/segment.py",
+        "log/segment_reader.py",
         "        if session_id is not None and self.session_id != session_id:\n",
         "        if session_id is not None and self.session_id == '':\n",
         ("tests/unit/log/test_segment.py::test_a_header_that_is_not_ours_is_damage",),

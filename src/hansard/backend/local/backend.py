@@ -27,7 +27,8 @@ from hansard.errors import Closed, HansardError, SessionDeleted, SessionNotFound
 from hansard.event.event import NewEvent
 from hansard.log import disk, format, names
 from hansard.log.disk import Lock
-from hansard.log.segment import header, open_segment
+from hansard.log.segment import header
+from hansard.log.segment_reader import open_segment
 from hansard.log.store_directory import InternalDirectory, StoreDirectory
 from hansard.log.write_batch import SegmentWriter
 from hansard.log.writer import Durability

@@ -104,10 +104,10 @@ def _changed(root: StoreDirectory, files: MarkFiles, ids_of: Ids, since: str) ->
 
 def _look(root: StoreDirectory, files: MarkFiles) -> _Seen:
     now = time.time_ns()
-    modified = disk.version(root.sessions, ".")[1]
+    modified = disk.status(root.sessions).st_mtime_ns
     return _Seen(
         boot_id(),
-        (*disk.identity(root.sessions)[:2], files.inode),
+        (*disk.identity(root.sessions), files.inode),
         files.numbers[0],
         modified if now - modified > _RACY else 0,
     )
@@ -182,8 +182,8 @@ def stamps(root: StoreDirectory, sessions: Iterable[tuple[str, str]]) -> Iterato
     directory = root.sessions
     for session_id, name in sessions:
         try:
-            inode, modified, size = disk.version(directory, f"{name}/{names.LOG}")
-            yield session_id, f"{inode} {size} {modified}"
+            found = disk.status(directory, f"{name}/{names.LOG}")
+            yield session_id, f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
         except OSError:
             # No log yet, or one that cannot be examined, which is a session too.
             if root.holds_log(name):

@@ -237,7 +237,7 @@ class _Compaction:
         files = sealed_files(self.directory, self.chain.upto + 1)[0]
         chosen = dict(files)
         for first, name in files:
-            size = disk.stamp(self.directory, name) & ((1 << 48) - 1)
+            size = disk.status(self.directory, name).st_size
             # Of a segment that is there compressed and not, the compressed one counts, which sorts later.
             if chosen[first] != name or first <= seq:
                 leftovers[name] = size

@@ -22,8 +22,7 @@ from hansard.backend.status import (
 )
 from hansard.errors import Damaged, DiskFailed, UnknownFormat, UnsafePath
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.segment import open_segment
-from hansard.log.segment_reader import SegmentReader
+from hansard.log.segment_reader import SegmentReader, open_segment
 from hansard.log.store_directory import StoreDirectory
 
 #: Maximum number of unexpected files named per kind.
@@ -73,7 +72,7 @@ def _index(root: StoreDirectory) -> IndexStatus:
         if "" in files:
             return IndexStatus(
                 there=True,
-                bytes=sum(one.size for one in files.values()),
+                bytes=sum(one.st_size for one in files.values()),
                 path=f"{root.path}/{name}",
                 # hansard never uses a journal: SQLite must not read one.
                 shared={index_file.WAL, index_file.SHM} == files.keys() - {""},
@@ -124,7 +123,7 @@ def _home(root: StoreDirectory) -> Home:
         network=found.is_network,
         volatile=found.is_volatile,
         writable=disk.may_write(root.descriptor) and not found.read_only,
-        owner=disk.status(root.descriptor).owner,
+        owner=disk.status(root.descriptor).st_uid,
         user=disk.user(),
         free_bytes=disk.free_bytes(root.descriptor),
         free_files=disk.free_names(root.descriptor),
@@ -136,7 +135,7 @@ class _Examiner:
 
     def __init__(self, root: StoreDirectory) -> None:
         self._now = time.time()
-        self._owner = disk.status(root.descriptor).owner
+        self._owner = disk.status(root.descriptor).st_uid
         self._holders = disk.lock_holders()
         self.locks: list[HeldLock] = []
         self.leftovers: list[Leftover] = []
@@ -161,14 +160,15 @@ class _Examiner:
     def _look_at(self, directory: int, path: str, *parts: str) -> None:
         name = parts[-1]
         status = disk.status(directory, name)
+        kind = disk.kind(status)
         temporary = names.is_temporary(name)
         expected = _expected(*parts)
         if temporary:
             self._look_at_temporary(directory, name, path, status)
-            expected = "directory" if status.kind == "directory" else "file"
-        if not expected or status.kind not in {expected, "link"}:
+            expected = "directory" if kind == "directory" else "file"
+        if not expected or kind not in {expected, "link"}:
             self._note("foreign", path)
-        elif status.kind == "link":
+        elif kind == "link":
             self._note("link", path)
         else:
             self._look_whose(path, status)
@@ -178,22 +178,22 @@ class _Examiner:
                 self._look_into(directory, path, *parts)
 
     def _look_whose(self, path: str, status: disk.Status) -> None:
-        if status.mode & _LOOSE:
+        if status.st_mode & _LOOSE:
             self._note("mode", path)
-        if status.owner != self._owner:
+        if status.st_uid != self._owner:
             self._note("owner", path)
 
     def _look_at_file(self, directory: int, path: str, status: disk.Status, *parts: str) -> None:
-        age = self._now - status.modified
+        age = self._now - status.st_mtime
         match parts:
             case [_, _, names.LOG]:
                 self._look_for_fragments(directory, path, age)
             case [_, _, name] if name.startswith(_DAMAGED):
-                self.leftovers.append(Leftover("damaged", path, status.size, age))
+                self.leftovers.append(Leftover("damaged", path, status.st_size, age))
             case [names.MARKS, name] if name.isdecimal():
-                self.marks.append(status.size)
+                self.marks.append(status.st_size)
             case [*_, name] if name in {names.LOCK, names.COMPACTION, names.HOLDER}:
-                pid = self._holders.get((status.device, status.inode))
+                pid = self._holders.get((status.st_dev, status.st_ino))
                 if pid is not None:
                     stopped = _is_stopped(pid)
                     self.locks.append(HeldLock(path, pid, disk.command_of(pid), stopped))
@@ -215,16 +215,16 @@ class _Examiner:
                 self.leftovers.append(Leftover("discarded", path, size, age, count=count))
 
     def _look_at_temporary(self, directory: int, name: str, path: str, status: disk.Status) -> None:
-        holder = self._holders.get((status.device, status.inode))
-        is_file, living = status.kind == "file", False
+        holder = self._holders.get((status.st_dev, status.st_ino))
+        is_file, living = disk.kind(status) == "file", False
         with suppress(OSError):  # hansard did not create what cannot be opened
             living = is_file and disk.is_in_use(directory, name)
         self.leftovers.append(
             Leftover(
                 what="staged" if name.startswith(f".tmp-{names.STAGED}-") else "temporary",
                 where=path,
-                bytes=status.size if is_file else 0,
-                age=self._now - status.modified,
+                bytes=status.st_size if is_file else 0,
+                age=self._now - status.st_mtime,
                 pid=names.temporary_pid(name) if holder is None else holder,
                 living=living,
                 command="" if holder is None else disk.command_of(holder),

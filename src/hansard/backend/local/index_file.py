@@ -51,7 +51,7 @@ class LocalIndexFile:
                 disk.remove(directory, name + JOURNAL)
         if "" in found:
             # SQLite would create an empty one with a journal; one with a second name may be anybody's.
-            return found[""].size > 0 and found[""].links == 1
+            return found[""].st_size > 0 and found[""].st_nlink == 1
         if found.keys() & {WAL, SHM}:
             return False  # of a database that was removed: SQLite would add it to the new one
         _create(directory, name, content)
@@ -62,7 +62,7 @@ class LocalIndexFile:
         """Raise if the path leads to another directory by now."""
         found = disk.open_root(self._root.path)
         try:
-            if disk.identity(found)[:2] != disk.identity(directory)[:2]:
+            if disk.identity(found) != disk.identity(directory):
                 raise OSError(errno.ESTALE, f"{self._root.path} is another directory by now")
         finally:
             disk.close(found)
@@ -72,7 +72,7 @@ class LocalIndexFile:
         directory = self._root.descriptor
         try:
             name = _name_or_none(directory)
-            return name and f"{name} {disk.version(directory, name)[0]}"
+            return name and f"{name} {disk.status(directory, name).st_ino}"
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -114,7 +114,7 @@ def database_name(directory: int) -> str | None:
     except FileNotFoundError:
         return None
     _check_regular(found, names.INDEX)
-    return names.index_database(found.inode, found.changed)
+    return names.index_database(found.st_ino, found.st_ctime_ns)
 
 
 def database_files(directory: int, name: str) -> dict[str, disk.Status]:
@@ -129,7 +129,7 @@ def database_files(directory: int, name: str) -> dict[str, disk.Status]:
 
 def _check_regular(found: disk.Status, name: str) -> None:
     # SQLite would follow a link, and wait for a pipe.
-    if found.kind != "file":
+    if disk.kind(found) != "file":
         raise OSError(errno.ELOOP, f"{name} is not a regular file")
 
 

@@ -445,7 +445,7 @@ class LocalReader(LogReader):
 
 def _file_of(reader: SegmentReader) -> tuple[int, int]:
     try:
-        return disk.identity(reader.segment.descriptor)[:2]
+        return disk.identity(reader.segment.descriptor)
     except OSError as error:
         raise disk.explain(error, "open", reader.segment.path) from error
 

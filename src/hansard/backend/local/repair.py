@@ -26,8 +26,8 @@ from hansard.log import checkpoint, disk, format, names, segment_scan
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Position, Previous
 from hansard.log.sealed_segment import SealedSegment, compare, unpack
-from hansard.log.segment import Raw, Segment, header, sealed_files
-from hansard.log.segment_reader import SegmentReader
+from hansard.log.segment import header, sealed_files
+from hansard.log.segment_reader import Raw, Segment, SegmentReader
 from hansard.log.segment_scan import Remains
 from hansard.log.session_files import DELETED, SEALED
 from hansard.log.store_directory import StoreDirectory, deleted
@@ -38,8 +38,6 @@ _TRIES: Final = 5
 
 #: Maximum findings, and maximum ranges of lost seqs, that are written into the log.
 _NAMED: Final = 100
-
-_PIECE: Final = 1 << 20
 
 
 def repair(
@@ -163,8 +161,8 @@ class _Repair:
             if not self._acquire(names.LOCK, timeout).exists():
                 continue
             live = self.root.open_live(self.name)
-            there = None if live is None else disk.identity(disk.OwnedDirFd(live))[:2]
-            if there != disk.identity(self.directory)[:2]:
+            there = None if live is None else disk.identity(disk.OwnedDirFd(live))
+            if there != disk.identity(self.directory):
                 raise deleted(self.session_id)
             return
         raise self._not_found()
@@ -205,7 +203,7 @@ class _Repair:
 
     def _is_active(self, name: str) -> bool:
         """Return whether this is a second name of the active segment, left by a crash during a seal."""
-        same = disk.stamp(self.directory, name) == disk.stamp(self.directory, names.LOG)
+        same = disk.inode(self.directory, name) == disk.inode(self.directory, names.LOG)
         return same and not name.endswith(".zst")
 
     def _look_at(self, name: str, first: int) -> _File:
@@ -349,10 +347,7 @@ class _Repair:
         """Copy a damaged file, durably. Not a link: link counts tell open handles of a replacement."""
         name = names.damaged(old.name, self._now)
         temporary, target = self._temporary(name)
-        offset = 0
-        while data := disk.read_at(old.file.descriptor, _PIECE, offset):
-            disk.write_all(target, data)
-            offset += len(data)
+        disk.copy_content(old.file.descriptor, target)
         disk.sync(target)
         disk.publish(self.directory, temporary, name)
         disk.sync_directory(self.directory)

@@ -25,8 +25,8 @@ from hansard.log import disk, format, names, segment_scan
 from hansard.log.format import LogEnd, Position
 from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
 from hansard.log.sealed_segment import SealedSegment
-from hansard.log.segment import Raw, Segment, open_segment, sealed_files
-from hansard.log.segment_reader import SegmentReader
+from hansard.log.segment import sealed_files
+from hansard.log.segment_reader import Raw, Segment, SegmentReader, open_segment
 
 if TYPE_CHECKING:
     from hansard.backend.local.log import LocalLog
