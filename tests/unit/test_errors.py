@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import pickle
+import stat
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -127,8 +128,9 @@ def owned(store: Store, path: Path) -> None:
     store.close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "user", lambda: os.stat(path).st_uid + 5)
-        real = disk.status
-        patch.setattr(disk, "status", lambda *a: real(*a)._replace(owner=7))
+        found = list(os.stat(path))
+        found[stat.ST_UID] = 7
+        patch.setattr(disk, "status", lambda *_: os.stat_result(found))
         hansard.open(path)
 
 
