@@ -437,14 +437,14 @@ def test_no_thread_is_in_a_call_of_sqlite_when_the_process_is_forked(tmp_path: P
 
 
 def fork_in_memory(wire: Wire) -> None:
-    """Fork while a thread holds the locks of a store in memory."""
+    """Fork while a thread holds the lock of a store in memory."""
     backend = MemoryBackend()
     store = hansard.Store(backend)
     append(store, "parent")
     held = Held("nothing waits")
 
     def keep() -> None:
-        with backend._mutex, backend._records["s"].changed, backend._freed:
+        with backend.lock:
             held.stay()
 
     thread = threading.Thread(target=keep)

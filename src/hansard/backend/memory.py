@@ -5,8 +5,9 @@ The simplest form of the contract: read it first to see what `local` must do wit
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -78,46 +79,24 @@ class MemoryChunk(Chunk):
         return {seq: count for seq, count in found if count > 1}
 
 
+@dataclass
 class _Record:
-    """The data of one session, shared by its logs."""
+    """The data of one session, shared by its logs.
 
-    def __init__(self, before: int = 0) -> None:
-        #: Number of times that its content was replaced: then its end may not have moved.
-        self.rewritten = 0
-        self.after_fork()
-        self.clear(before)
+    Lists are appended to or replaced, never changed otherwise: readers keep what they have seen.
+    """
 
-    def after_fork(self) -> None:
-        """Replace the lock, which another thread may have held."""
-        self.changed = threading.Condition()
-        self._is_written = False
-
-    def clear(self, before: int = 0) -> None:
-        """Remove everything."""
-        #: The seq before the first event.
-        self.before = before
-        #: Lists are appended to or replaced, never changed otherwise: readers keep what they have seen.
-        self.events: list[Event] = []
-        self.controls: list[Event] = []
-        self.keys: dict[str, tuple[int, int]] = {}
-        self.deleted = False
-        self.rewritten += 1
-
-    @contextmanager
-    def writing(self, session_id: str) -> Iterator[None]:
-        """Lock it; refuse an append by a signal handler that interrupts an append."""
-        with self.changed:
-            if self._is_written:
-                raise Reentered(
-                    f"memory: session {session_id!r}: cannot append from a signal handler during a call on "
-                    "this session; nothing was appended. Set a flag and append later"
-                )
-            self._is_written = True
-            try:
-                yield
-                self.changed.notify_all()
-            finally:
-                self._is_written = False
+    #: The seq before the first event.
+    before: int = 0
+    events: list[Event] = field(default_factory=list)
+    controls: list[Event] = field(default_factory=list)
+    #: First seq and number of events of each append with a key.
+    keys: dict[str, tuple[int, int]] = field(default_factory=dict)
+    deleted: bool = False
+    #: Number of times that its content was replaced: then its end may not have moved.
+    rewritten: int = 0
+    #: A thread, which holds the lock, is in the middle of an append.
+    is_written: bool = False
 
     def add(self, request: AppendRequest) -> list[Event]:
         """Add events and return them."""
@@ -134,10 +113,12 @@ class _Record:
             self.keys[key] = (seq + 1, len(events))
         return events
 
-    def become(self, staged: "_Record") -> None:
-        """Take over the content of a staged record."""
-        self.before, self.events = staged.before, staged.events
-        self.controls, self.keys = staged.controls, staged.keys
+    def become(self, other: "_Record") -> None:
+        """Take over the content of another record."""
+        self.before, self.events = other.before, other.events
+        self.controls, self.keys = other.controls, other.keys
+        self.deleted = False
+        self.rewritten += 1
 
     @property
     def seq(self) -> int:
@@ -196,22 +177,33 @@ class MemoryLog(InternalLog):
     """A session as a list of events. `from_trash`: only to read, and also from the trash."""
 
     def __init__(
-        self,
-        backend: "MemoryBackend",
-        session_id: str,
-        record: _Record,
-        *,
-        from_trash: bool = False,
+        self, backend: "MemoryBackend", log_id: str, record: _Record, *, from_trash: bool = False
     ) -> None:
-        self.session_id = session_id
+        self.session_id = log_id
         self._backend = backend
         self._record = record
         self._from_trash = from_trash
 
-    def append(self, request: AppendRequest) -> list[Event]:
+    @contextmanager
+    def _writing(self) -> Iterator[_Record]:
+        """Lock the session; refuse an append by a signal handler that interrupts an append."""
         record = self._record
-        with record.writing(self.session_id):
-            self._check_open()
+        with self._backend.lock:
+            if record.is_written:
+                raise Reentered(
+                    f"memory: session {self.session_id!r}: cannot append from a signal handler during a "
+                    "call on this session; nothing was appended. Set a flag and append later"
+                )
+            record.is_written = True
+            try:
+                self._check_open()
+                yield record
+                self._backend.lock.notify_all()
+            finally:
+                record.is_written = False
+
+    def append(self, request: AppendRequest) -> list[Event]:
+        with self._writing() as record:
             if request.key in record.keys:
                 first, count = record.keys[request.key]
                 return record.events[first - record.before - 1 :][:count]
@@ -225,17 +217,13 @@ class MemoryLog(InternalLog):
 
     def begin_with(self, staged: _Record) -> None:
         """Make a staged record the session, which must not exist."""
-        record = self._record
-        with record.writing(self.session_id):
-            self._check_open()
+        with self._writing() as record:
             if record.events:
                 raise session_exists(self.session_id, record.seq)
             record.become(staged)
 
     def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:
-        record = self._record
-        with record.writing(self.session_id):
-            self._check_open()
+        with self._writing() as record:
             seq = record.seq if record.events else 0
             if seq != expected_seq or not record.events:
                 raise seq_conflict(self.session_id, expected_seq, seq)
@@ -245,23 +233,23 @@ class MemoryLog(InternalLog):
 
     def drop(self) -> bool:
         # Emptied, and not forgotten: an append that expects its events must find none.
-        with self._record.changed:
+        with self._backend.lock:
             self._check_open()
             there = self._record.exists
-            self._record.clear()
+            self._record.become(_Record())
         return there
 
     def sync(self) -> None:
         self._check_open()
 
     def reader(self) -> LogReader:
-        with self._record.changed:
+        with self._backend.lock:
             self._check_open()
             return MemoryReader(self.session_id, self._record)
 
     def wait(self, after: int, timeout: float) -> bool:
-        with self._record.changed:
-            return self._record.changed.wait_for(lambda: self._has_grown(after), timeout)
+        with self._backend.lock:
+            return self._backend.lock.wait_for(lambda: self._has_grown(after), timeout)
 
     def _has_grown(self, after: int) -> bool:
         self._check_open()
@@ -276,18 +264,10 @@ class MemoryLog(InternalLog):
             yield from chunk.events()
 
     def compact(
-        self,
-        filter: CompactionFilter,
-        *,
-        level: int,
-        progress: Callable[[int, int], None] | None = None,
-        state: Callable[[int], bytes] | None = None,
-        wait: bool = True,
-        dry_run: bool = False,
+        self, filter: CompactionFilter, *, dry_run: bool = False, **_: object
     ) -> CompactionResult:
-        del level, progress, state, wait
         record = self._record
-        with record.changed:
+        with self._backend.lock:
             self._check_open()
             if not record.events:
                 raise SessionNotFound(f"no session {self.session_id!r} in this store")
@@ -310,7 +290,7 @@ class MemoryLog(InternalLog):
     def set_deleted(self, *, deleted: bool, expected_seq: int | None = None) -> None:
         """Move the session to the trash, or restore it."""
         record = self._record
-        with record.changed:
+        with self._backend.lock:
             if deleted:
                 self._check_open()
             if not record.events or record.deleted == deleted:
@@ -319,14 +299,14 @@ class MemoryLog(InternalLog):
             if expected_seq is not None and expected_seq != record.seq:
                 raise seq_conflict(self.session_id, expected_seq, record.seq)
             record.deleted = deleted
-            record.changed.notify_all()
+            self._backend.lock.notify_all()
 
     def purge(self) -> None:
         """Remove a session that is in the trash."""
-        with self._record.changed:
+        with self._backend.lock:
             if not self._record.deleted:
                 raise SessionNotFound(f"no session {self.session_id!r} in the trash")
-            self._record.clear()
+            self._record.become(_Record())
 
     def _check_open(self) -> None:
         self._backend.check_open()
@@ -392,18 +372,17 @@ class MemoryBackend(Backend):
         disk.reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Replace all mutexes, in a forked child."""
-        self._mutex = threading.RLock()
-        self._freed = threading.Condition()
+        """Replace the lock of all data, which another thread of the parent may have held."""
+        self.lock = threading.Condition()
         for record in self._records.values():
-            record.after_fork()
+            record.is_written = False
 
     def log(self, session_id: str, *, from_trash: bool = False) -> MemoryLog:
         names.check_id(session_id)
         return MemoryLog(self, session_id, self._record(session_id), from_trash=from_trash)
 
     def _record(self, log_id: str) -> _Record:
-        with self._mutex:
+        with self.lock:
             return self._records.setdefault(log_id, _Record())
 
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
@@ -420,8 +399,8 @@ class MemoryBackend(Backend):
 
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
         self.check_open()
-        with self._freed:
-            if not self._freed.wait_for(lambda: name not in self._held, timeout):
+        with self.lock:
+            if not self.lock.wait_for(lambda: name not in self._held, timeout):
                 raise LockTimeout(
                     f"memory: could not lock {name!r} within {timeout:g} s: held by this process",
                     holder=os.getpid(),
@@ -431,10 +410,10 @@ class MemoryBackend(Backend):
 
     def free(self, name: str, hold: MemoryHold) -> None:
         """Release a lock."""
-        with self._freed:
+        with self.lock:
             if self._held.get(name) is hold:
                 del self._held[name]
-                self._freed.notify_all()
+                self.lock.notify_all()
 
     def ids(self, *, trash: bool = False) -> Iterator[str]:
         return (
@@ -450,7 +429,7 @@ class MemoryBackend(Backend):
 
     def _all(self, *, internal: bool = False) -> list[tuple[str, _Record]]:
         self.check_open()
-        with self._mutex:
+        with self.lock:
             found = list(self._records.items())
         return [item for item in found if item[0].startswith(INTERNAL) == internal]
 
@@ -480,12 +459,10 @@ class MemoryBackend(Backend):
     def close(self) -> None:
         if self.finder is not None:
             self.finder.close()
-        with self._mutex:
+        with self.lock:
             self._closed = True
-            records, self._records = self._records, {}
-        for record in records.values():
-            with record.changed:
-                record.changed.notify_all()
+            self._records = {}
+            self.lock.notify_all()
 
     def check_open(self) -> None:
         """Raise if the store was closed."""

@@ -324,7 +324,11 @@ class LocalReader(LogReader):
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
         if self._end is None:
             return []
-        return between(self._asking(self._controls), after, self._last(upto))
+        events = self._asking(self._controls)
+        # Most calls ask for what is new, and nothing is.
+        if not events or events[-1].seq <= after:
+            return []
+        return between(events, after, self._last(upto))
 
     def _controls(self) -> list[Event]:
         reader, tail, chain = self._open()
