@@ -18,9 +18,10 @@ from hansard.backend.contract import CompactionFilter, CompactionResult
 from hansard.backend.postgres.append import deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connections, DedicatedConnection
 from hansard.backend.postgres.errors import ConnectionLost
-from hansard.backend.postgres.read import COLUMNS, EventRow, SessionRow
+from hansard.backend.postgres.read import COLUMNS, SessionRow
 from hansard.errors import BackendUnavailable, LockTimeout, SessionNotFound
 from hansard.event import kinds
+from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 
 if TYPE_CHECKING:
@@ -109,13 +110,12 @@ class Compaction:
         self,
         backend: "PostgresBackend",
         session_id: str,
-        session: str,
         row: SessionRow,
         filter: CompactionFilter,
     ) -> None:
         self._backend = backend
         self._session_id = session_id
-        self._session = session
+        self._session = row.session
         self._row = row
         self._filter = filter
         #: Finished streams: the seq at which each ended.
@@ -166,47 +166,46 @@ class Compaction:
     # -- which rows to rewrite ------------------------------------------------------------------
 
     def _changes(self) -> list[_Change]:
-        for row in self._rows(_ENDS, {}):
-            read = kinds.read(row.kind, row.data)
-            ends = read is not None and (row.kind == MESSAGE_ADDED or read.over)
+        for event in self._rows(_ENDS, {}):
+            read = kinds.read(event.kind, event.raw)
+            ends = read is not None and (event.kind == MESSAGE_ADDED or read.over)
             if ends and read.stream is not None:
-                self._ended[read.stream] = row.seq
+                self._ended[read.stream] = event.seq
         params = {
             "seqs": [Int8(seq) for seq in sorted(self._filter.seqs)],
             "bound": Int8(self._filter.before),
             "streams": bool(self._filter.streams),
         }
         found = []
-        for row in self._rows(_CANDIDATES, params):
-            data = self._rewritten(row)
-            if data is not None and data != row.data:
-                found.append(_Change(row.seq, data, len(row.data) - len(data)))
+        for event in self._rows(_CANDIDATES, params):
+            data = self._rewritten(event)
+            if data is not None and data != event.raw:
+                found.append(_Change(event.seq, data, len(event.raw) - len(data)))
         return found
 
-    def _rewritten(self, row: EventRow) -> bytes | None:
+    def _rewritten(self, event: Event) -> bytes | None:
         """Return the new data of an event; None if they stay."""
-        if row.kind == MESSAGE_PART and row.seq >= self._filter.before:
-            part = kinds.read(MESSAGE_PART, row.data)
+        if event.kind == MESSAGE_PART and event.seq >= self._filter.before:
+            part = kinds.read(MESSAGE_PART, event.raw)
             if part is None:
                 return None
             if part.stream not in self._filter.streams:
                 ended = self._ended.get(part.stream)
-                if ended is None or not self._filter.drop_part(row.seq, ended):
+                if ended is None or not self._filter.drop_part(event.seq, ended):
                     return None
                 if part.over or not part.text:
                     return None  # it marks the end of the stream, or was emptied before
-                return msgspec.json.encode(_decode_empty(row.data))
-        event = row.event()
+                return msgspec.json.encode(_decode_empty(event.raw))
         masked = self._filter.mask(event)
         return None if masked is event else masked.raw
 
-    def _rows(self, text: str, params: dict[str, object]) -> Iterator[EventRow]:
+    def _rows(self, text: str, params: dict[str, object]) -> Iterator[Event]:
         """Yield the rows that a query selects, at most `_ROWS` per statement."""
         upto, after = Int8(self._row.head.seq), self._row.before
         given = {**params, "session": self._session, "upto": upto, "rows": Int8(_ROWS)}
         while True:
             rows = self._backend.connections.run(text, {**given, "after": Int8(after)}, binary=True)
-            yield from (EventRow._make(row) for row in rows)
+            yield from (Event(*row[:5]) for row in rows)
             if len(rows) < _ROWS:
                 return
             after = rows[-1][0]

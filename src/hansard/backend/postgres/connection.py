@@ -248,8 +248,6 @@ class Connections:
         connection = self._lend(deadline)
         try:
             return connection.execute_prepared(query, values)
-        except psycopg.errors.UniqueViolation:
-            raise
         except psycopg.Error as error:
             raise errors.to_error(self.url, error, connection) from None
         finally:
@@ -257,20 +255,25 @@ class Connections:
 
     def retry(self, do: Callable[[], Answer]) -> Answer:
         """Call something that may be done twice until no connection is lost, or patience is over."""
-        deadline = time.monotonic() + self.url.patience
+        return self.retry_noting(do)[0]
+
+    def retry_noting(
+        self, do: Callable[[], Answer], deadline: float | None = None
+    ) -> tuple[Answer, bool]:
+        """Do the same; return also whether an earlier try may have been committed."""
+        if deadline is None:
+            deadline = time.monotonic() + self.url.patience
         pause = _FIRST_PAUSE
+        uncertain = False
         while True:
             try:
-                return do()
+                return do(), uncertain
             except ConnectionLost as lost:
-                pause = self.pause(lost, deadline, pause)
-
-    def pause(self, lost: ConnectionLost, deadline: float, pause: float = _FIRST_PAUSE) -> float:
-        """Sleep before the next try, and return the next pause; raise the error if time is over."""
-        if time.monotonic() + pause > deadline:
-            raise lost.error from None
-        time.sleep(pause)
-        return min(2 * pause, _LONGEST_PAUSE)
+                if time.monotonic() + pause > deadline:
+                    raise lost.error from None
+                uncertain = uncertain or not lost.certain
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     @contextmanager
     def using(self, deadline: float | None = None) -> Iterator[Connection]:
@@ -278,8 +281,6 @@ class Connections:
         connection = self._lend(deadline)
         try:
             yield connection
-        except psycopg.errors.UniqueViolation:
-            raise
         except psycopg.Error as error:
             raise errors.to_error(self.url, error, connection) from None
         finally:
@@ -295,23 +296,19 @@ class Connections:
     # -- the pool -------------------------------------------------------------------------------
 
     def _lend(self, deadline: float | None) -> Connection:
-        connection: Connection | None = None
         waiter: SimpleQueue[Connection | None] | None = None
         with self._mutex:
             self.check_open()
             if self._idle:
-                connection = self._idle.pop()
-            elif self._count < self.url.connections:
+                return self._idle.pop()
+            if self._count < self.url.connections:
                 self._count += 1
             else:
                 waiter = SimpleQueue()
                 self._waiting.append(waiter)
-        if waiter is not None:
-            connection = self._wait(waiter, deadline)
-        if connection is not None:
-            return connection
+        connection = None if waiter is None else self._wait(waiter, deadline)
         try:
-            return self.open()
+            return connection or self.open()
         except BaseException:
             self._release(None)
             raise

@@ -88,7 +88,12 @@ def is_unreachable(error: "psycopg.Error") -> bool:
 def to_error(
     url: StoreUrl, error: "psycopg.Error", connection: "psycopg.Connection[Any]"
 ) -> Exception:
-    """Return what to raise for an error of a statement: `ConnectionLost` if it may be retried."""
+    """Return what to raise for an error of a statement: `ConnectionLost` if it may be retried.
+
+    A unique violation stays as it is: the caller knows what it means.
+    """
+    if error.sqlstate == "23505":
+        return error
     if connection.broken or connection.closed or (error.sqlstate or "").startswith(_RETRYABLE):
         return _lost(url, error, certain=error.sqlstate in _ROLLED_BACK)
     if error.sqlstate == "53100":

@@ -58,10 +58,7 @@ class PostgresTables:
         self._current: Connection | None = None
 
     def trying(self, do: Callable[[], Answer]) -> Answer:
-        try:
-            return self._connections.retry(do)
-        except ConnectionLost as found:
-            raise found.error from None
+        return self._connections.retry(do)
 
     def run(self, text: str, values: Sequence[Any] = (), *, rows: bool = True) -> list[Any]:
         with self._in_transaction() as connection:

@@ -1,7 +1,6 @@
 """One session in PostgreSQL. Nothing is cached: every call asks the server."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,7 +21,7 @@ from hansard.backend.contract import (
 )
 from hansard.backend.postgres.append import LATER, PendingInsert, Writer, deleted
 from hansard.backend.postgres.compact import DROP_CHECKPOINT, LOAD_CHECKPOINT, Compaction
-from hansard.backend.postgres.read import Purged, SessionRow
+from hansard.backend.postgres.read import SessionRow
 from hansard.backend.postgres.schema import session_number
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec
@@ -137,7 +136,7 @@ class PostgresLog(InternalLog):
     # -- reading --------------------------------------------------------------------------------
 
     def reader(self) -> LogReader:
-        return PostgresReader(self._backend, self.session_id, self._session, self._row())
+        return PostgresReader(self._backend, self.session_id, self._row())
 
     def wait(self, after: int, timeout: float) -> bool:
         def has_grown() -> bool:
@@ -219,7 +218,7 @@ class PostgresLog(InternalLog):
         row = self._row()
         if row is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        compaction = Compaction(self._backend, self.session_id, self._session, row, filter)
+        compaction = Compaction(self._backend, self.session_id, row, filter)
         return compaction.plan() if dry_run else compaction.run(progress, state, wait=wait)
 
     def _run(self, text: str) -> list[tuple[object, ...]]:
@@ -244,14 +243,11 @@ class PostgresLog(InternalLog):
 class PostgresReader(LogReader):
     """A session at the moment at which its row was read: it yields no later event."""
 
-    __slots__ = ("_backend", "_row", "_session", "session_id")
+    __slots__ = ("_backend", "_row", "session_id")
 
-    def __init__(
-        self, backend: "PostgresBackend", session_id: str, session: str, row: SessionRow | None
-    ) -> None:
+    def __init__(self, backend: "PostgresBackend", session_id: str, row: SessionRow | None) -> None:
         self.session_id = session_id
         self._backend = backend
-        self._session = session
         self._row = row
 
     def head(self) -> Head | None:
@@ -259,23 +255,22 @@ class PostgresReader(LogReader):
 
     def first(self) -> Event | None:
         if self._row is not None and self._row.first is None:
-            raise self._backend.rows.damaged(self._session, "its first event is missing")
+            raise self._backend.rows.damaged(self._row, "its first event is missing")
         return None if self._row is None else self._row.first
 
     def checkpoint(self) -> SavedState | None:
-        if self._row is None or not self._backend.rows.may_have_checkpoint(self._session):
+        if self._row is None or not self._row.checkpointed:
             return None
-        params = {"session": self._session, "life": self._row.life}
+        params = {"session": self._row.session, "life": self._row.life}
         rows = self._backend.connections.run(LOAD_CHECKPOINT, params, binary=True)
-        where = f"{self._backend.where}/checkpoints (session {self._session})"
+        where = f"{self._backend.where}/checkpoints (session {self.session_id!r})"
         return SavedState(rows[0][0], rows[0][1], where) if rows else None
 
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
         if self._row is None:
             return []
         begin, end = self._bounds(self._row, after, upto)
-        with self._not_purged():
-            return self._backend.rows.controls(self._session, self._row.life, begin, end)
+        return self._backend.rows.controls(self._row, begin, end)
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
         return self._chunks(after, upto, back=False)
@@ -290,20 +285,9 @@ class PostgresReader(LogReader):
     def _chunks(self, after: int, upto: int | None, *, back: bool) -> Iterator[Chunk]:
         if self._row is not None:
             begin, end = self._bounds(self._row, after, upto)
-            with self._not_purged():
-                rows = self._backend.rows
-                yield from rows.chunks(self._session, self._row.life, begin, end, back=back)
+            yield from self._backend.rows.chunks(self._row, begin, end, back=back)
 
     def _bounds(self, row: SessionRow, after: int, upto: int | None) -> tuple[int, int]:
         """Return the seqs between which to read."""
         seq = row.head.seq
         return max(after, row.before), seq if upto is None else min(max(upto, 0), seq)
-
-    @contextmanager
-    def _not_purged(self) -> Iterator[None]:
-        try:
-            yield
-        except Purged:
-            raise SessionNotFound(
-                f"session {self.session_id!r} was purged while it was read"
-            ) from None

@@ -17,7 +17,7 @@ from psycopg.types.numeric import Int8
 from hansard.backend.contract import Chunk, Head, StreamPart
 from hansard.backend.postgres.connection import Connections
 from hansard.backend.postgres.schema import session_number
-from hansard.errors import Damaged
+from hansard.errors import Damaged, SessionNotFound
 from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 
@@ -37,30 +37,31 @@ _SESSION_BYTES: Final = 512 * 1024
 _ALL_EVENTS: Final = 4000
 _ALL_BYTES: Final = 4 * 1024 * 1024
 
-#: The columns of an event, in the order of `EventRow`.
-COLUMNS: Final = "seq, stamp, kind, key, append_count, data"
+#: The columns of an event's row. The first five are the fields of `Event`.
+COLUMNS: Final = "seq, stamp, kind, data, key, append_count"
 
 #: A session's row with its first event, whose data are needed only if the session is a fork.
 _SESSION_COLUMNS: Final = """
-       s.last_seq, s.created, s.updated, s.bytes, s.deleted_at IS NOT NULL, s.before, s.life,
+SELECT replace(s.session::varchar, '-', '')::varchar, s.id, s.last_seq, s.created, s.updated, s.bytes,
+       s.deleted_at IS NOT NULL, s.before, s.life,
+       EXISTS (SELECT FROM {schema}.checkpoints AS c WHERE c.session = s.session),
        e.seq, e.stamp, e.kind, CASE e.kind WHEN 'session.forked' THEN e.data ELSE '{}' END, e.key
 FROM {schema}.sessions AS s
 LEFT JOIN {schema}.events AS e ON e.session = s.session AND e.seq = s.before + 1"""
 
-_SESSION: Final = f"SELECT{_SESSION_COLUMNS} WHERE s.session = %(session)s::uuid"
+_SESSION: Final = f"{_SESSION_COLUMNS} WHERE s.session = %(session)s::uuid"
+_SESSIONS_AHEAD: Final = (
+    f"{_SESSION_COLUMNS} WHERE s.session = ANY(%(sessions)b::varchar[]::uuid[])"
+)
 
-_SESSIONS_AHEAD: Final = f"""
-SELECT s.session::varchar, EXISTS (SELECT FROM {{schema}}.checkpoints AS c WHERE c.session = s.session),
-       {_SESSION_COLUMNS} WHERE s.session = ANY(%(sessions)b::varchar[]::uuid[])"""  # noqa: S608 - no input
-
-_EVENTS_AHEAD: Final = """
-SELECT w.place, e.control, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
-FROM unnest(%(sessions)b::varchar[]::uuid[], %(seqs)b::bigint[]) WITH ORDINALITY AS w (session, seq, place)
-JOIN {schema}.events AS e ON e.session = w.session AND e.seq <= w.seq
-ORDER BY w.place, e.seq"""
+_EVENTS_AHEAD: Final = f"""
+SELECT w.place, e.control, {COLUMNS}
+FROM unnest(%(sessions)b::varchar[]::uuid[], %(seqs)b::bigint[]) WITH ORDINALITY AS w (number, upto, place)
+JOIN {{schema}}.events AS e ON e.session = w.number AND e.seq <= w.upto
+ORDER BY w.place, e.seq"""  # noqa: S608 - no input
 
 _RANGE: Final = """
-SELECT seq, stamp, kind, key, append_count, data
+SELECT {columns}
 FROM (SELECT *, sum(octet_length(data)) OVER (ORDER BY seq {order} ROWS UNBOUNDED PRECEDING)
                 - octet_length(data) AS bytes_before
       FROM (SELECT * FROM {schema}.events
@@ -68,66 +69,56 @@ FROM (SELECT *, sum(octet_length(data)) OVER (ORDER BY seq {order} ROWS UNBOUNDE
               AND (SELECT life FROM {schema}.sessions WHERE session = %(session)s::uuid) = %(life)s
             ORDER BY seq {order} LIMIT %(rows)s) AS e) AS e
 WHERE bytes_before < %(bytes)s
-ORDER BY seq {order}"""
+ORDER BY seq {order}""".replace("{columns}", COLUMNS)
 _FORWARD: Final = _RANGE.replace("{order}", "ASC")
 _BACKWARD: Final = _RANGE.replace("{order}", "DESC")
 
-_CONTROLS: Final = """
-SELECT e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
-FROM {schema}.sessions AS s
-LEFT JOIN {schema}.events AS e
+_CONTROLS: Final = f"""
+SELECT {COLUMNS}
+FROM {{schema}}.sessions AS s
+LEFT JOIN {{schema}}.events AS e
     ON e.session = s.session AND e.control AND e.seq > %(after)s AND e.seq <= %(upto)s
 WHERE s.session = %(session)s::uuid AND s.life = %(life)s
-ORDER BY e.seq"""
+ORDER BY e.seq"""  # noqa: S608 - no input
 
 _EVENTS: Final = f"""
 SELECT {COLUMNS} FROM {{schema}}.events
 WHERE session = %(session)s::uuid AND seq > %(after)s ORDER BY seq LIMIT %(rows)s"""  # noqa: S608 - no input
 
 
-class EventRow(NamedTuple):
-    """An event as it is stored."""
-
-    seq: int
-    stamp: str
-    kind: str
-    key: str | None
-    #: The number of events of the append; None except on its first event.
-    append_count: int | None
-    data: bytes
-
-    def event(self) -> Event:
-        """Return the event."""
-        return Event(self.seq, self.stamp, self.kind, self.data, self.key)
-
-
-#: The same as a plain tuple: naming the fields takes a tenth of the time of reading.
-_PlainRow = tuple[Any, ...]
+#: A plain tuple: naming the fields takes a tenth of the time of reading.
+_Row = tuple[Any, ...]
 
 
 class SessionRow(NamedTuple):
     """A session's row.
 
     Attributes:
+        session, id: its key in the tables, and its name.
         head, deleted: its end; whether it is in the trash.
         before: the seq before its first event.
         life: changes when the session is purged and created again.
         size: the bytes of its events.
+        checkpointed: whether it has a saved state.
         first: the first event, with its data if the session is a fork; None if its row is missing.
     """
 
+    session: str
+    id: str
     head: Head
+    size: int
     deleted: bool
     before: int
     life: UUID
-    size: int
+    checkpointed: bool
     first: Event | None
 
 
 def _session_row(row: Sequence[Any]) -> SessionRow:
-    seq, created, updated, size, deleted, before, life, *first = row
+    session, session_id, seq, created, updated, size, deleted, before, life, saved, *first = row
+    head = Head(seq, created, updated)
     event = None if first[0] is None else Event(*first)
-    return SessionRow(Head(seq, created, updated), deleted, before, life, size, event)
+    return SessionRow(session, session_id, head, size, deleted, before, life, saved, event)
 
 
 class _Added(msgspec.Struct, gc=False):
@@ -147,18 +138,18 @@ class PostgresChunk(Chunk):
 
     __slots__ = ("_rows",)
 
-    def __init__(self, rows: list[_PlainRow]) -> None:
+    def __init__(self, rows: list[_Row]) -> None:
         self._rows = rows
 
     def events(self) -> list[Event]:
-        return [Event(row[0], row[1], row[2], row[5], row[3]) for row in self._rows]
+        return [Event(*row[:5]) for row in self._rows]
 
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        return [(row[0], _added(row[5]).message) for row in self._rows if row[2] == MESSAGE_ADDED]
+        return [(row[0], _added(row[3]).message) for row in self._rows if row[2] == MESSAGE_ADDED]
 
     def messages_json(self) -> list[tuple[int, bytes]]:
         return [
-            (row[0], bytes(_raw_added(row[5]).message))
+            (row[0], bytes(_raw_added(row[3]).message))
             for row in self._rows
             if row[2] == MESSAGE_ADDED
         ]
@@ -167,18 +158,15 @@ class PostgresChunk(Chunk):
         return self._rows[0][0] - 1, self._rows[-1][0]
 
     def keyed(self) -> dict[int, int]:
-        return {
-            row[0]: row[4]
-            for row in self._rows
-            if row[3] is not None and row[4] is not None and row[4] > 1
-        }
+        # The count is None except on the first event of an append.
+        return {row[0]: row[5] for row in self._rows if row[4] is not None and (row[5] or 0) > 1}
 
     def streamed(self) -> list[StreamPart]:
         # Most chunks have none.
         rows = [
             row
             for row in self._rows
-            if row[2] == MESSAGE_PART or (row[2] == MESSAGE_ADDED and b'"stream":' in row[5])
+            if row[2] == MESSAGE_PART or (row[2] == MESSAGE_ADDED and b'"stream":' in row[3])
         ]
         if len(rows) == len(self._rows):
             return super().streamed()
@@ -188,8 +176,6 @@ class PostgresChunk(Chunk):
 class RowReader:
     """Reads rows of a store."""
 
-    __slots__ = ("_connections",)
-
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
@@ -198,36 +184,30 @@ class RowReader:
         rows = self._connections.run(_SESSION, {"session": session}, binary=True)
         return _session_row(rows[0]) if rows else None
 
-    def may_have_checkpoint(self, session: str) -> bool:  # noqa: ARG002 - for a subclass
-        """Return whether the session may have a saved state."""
-        return True
-
-    def controls(self, session: str, life: UUID, after: int, upto: int) -> list[Event]:
-        """Return the control events with after < seq <= upto; raise `Purged` if the session is another."""
-        params = {"session": session, "life": life, "after": Int8(after), "upto": Int8(upto)}
+    def controls(self, row: SessionRow, after: int, upto: int) -> list[Event]:
+        """Return the control events with after < seq <= upto."""
+        limits = {"after": Int8(after), "upto": Int8(upto)}
+        params = {"session": row.session, "life": row.life, **limits}
         rows = self._connections.run(_CONTROLS, params, binary=True)
         if not rows:
-            raise Purged
-        return [EventRow._make(row).event() for row in rows if row[0] is not None]
+            raise _purged(row)
+        return [Event(*found[:5]) for found in rows if found[0] is not None]
 
     def events(self, session: str, after: int, count: int) -> list[Event]:
         """Return the next events after a seq, even if some between them are missing."""
         params = {"session": session, "after": Int8(after), "rows": Int8(count)}
         rows = self._connections.run(_EVENTS, params, binary=True)
-        return [EventRow._make(row).event() for row in rows]
+        return [Event(*row[:5]) for row in rows]
 
     def chunks(
-        self, session: str, life: UUID, after: int, upto: int, *, back: bool
+        self, row: SessionRow, after: int, upto: int, *, back: bool
     ) -> Iterator[PostgresChunk]:
-        """Yield the events with after < seq <= upto, from the first chunk or (`back`) from the last.
-
-        Raise `Damaged` if an event is missing, `Purged` if the session is another.
-        """
+        """Yield the events with after < seq <= upto, from the first chunk or (`back`) from the last."""
         most, size = (_LAST_ROWS, _LAST_BYTES) if back else (_MAX_ROWS, _MAX_BYTES)
         while after < upto:
             params = {
-                "session": session,
-                "life": life,
+                "session": row.session,
+                "life": row.life,
                 "after": Int8(after),
                 "upto": Int8(upto),
                 "rows": Int8(most),
@@ -238,7 +218,7 @@ class RowReader:
                 rows.reverse()
             first, last = (upto - len(rows) + 1, upto) if back else (after + 1, after + len(rows))
             if not rows or (rows[0][0], rows[-1][0]) != (first, last):
-                raise self._missing(session, life, upto if back else after + 1)
+                raise self._missing(row, upto if back else after + 1)
             yield PostgresChunk(rows)
             if back:
                 upto = first - 1
@@ -246,47 +226,39 @@ class RowReader:
             else:
                 after = last
 
-    def _missing(self, session: str, life: UUID, seq: int) -> Exception:
+    def _missing(self, row: SessionRow, seq: int) -> Exception:
         """Return why events are missing."""
-        row = self.session(session)
-        if row is None or row.life != life:
-            return Purged()
-        return self.damaged(session, f"event {seq} or one near it is missing")
+        now = self.session(row.session)
+        if now is None or now.life != row.life:
+            return _purged(row)
+        return self.damaged(row, f"event {seq} or one near it is missing")
 
-    def damaged(self, session: str, reason: str) -> Damaged:
+    def damaged(self, row: SessionRow, reason: str) -> Damaged:
         """Return the error for rows that are missing."""
         return Damaged(
-            f"{self._connections.url.where} (session {session})",
+            f"{self._connections.url.where} (session {row.id!r})",
             0,
             reason,
             "another program deleted rows: restore them from a backup of the database",
         )
 
 
-class Purged(Exception):
-    """The session was purged while it was read."""
+def _purged(row: SessionRow) -> SessionNotFound:
+    return SessionNotFound(f"session {row.id!r} was purged while it was read")
 
 
 class _Fetched:
     """A session that was read ahead: its row and all of its events."""
 
-    __slots__ = ("checkpointed", "controls", "row", "rows")
-
-    def __init__(self, row: SessionRow, *, checkpointed: bool) -> None:
+    def __init__(self, row: SessionRow) -> None:
         self.row = row
-        self.checkpointed = checkpointed
-        self.rows: list[_PlainRow] = []
-        #: Indexes of the control events among the rows.
-        self.controls: list[int] = []
+        self.rows: list[_Row] = []
+        self.controls: list[Event] = []
 
     def is_complete(self) -> bool:
         first, last = self.row.before + 1, self.row.head.seq
         rows = self.rows
         return len(rows) == last - first + 1 > 0 and (rows[0][0], rows[-1][0]) == (first, last)
-
-    def chunk(self, after: int, upto: int) -> PostgresChunk:
-        before = self.row.before
-        return PostgresChunk(self.rows[after - before : upto - before])
 
 
 class Prefetch(RowReader):
@@ -300,8 +272,6 @@ class Prefetch(RowReader):
     index, that learns later what has changed.
     """
 
-    __slots__ = ("_fetched", "_order", "_places")
-
     def __init__(self, connections: Connections, ids: Iterable[str]) -> None:
         super().__init__(connections)
         self._order = [session_number(session_id) for session_id in ids]
@@ -313,25 +283,21 @@ class Prefetch(RowReader):
         found = self._find(session)
         return super().session(session) if found is None else found.row
 
-    def controls(self, session: str, life: UUID, after: int, upto: int) -> list[Event]:
-        found = self._find(session)
+    def controls(self, row: SessionRow, after: int, upto: int) -> list[Event]:
+        found = self._find(row.session)
         if found is None:
-            return super().controls(session, life, after, upto)
-        rows = [found.rows[place] for place in found.controls]
-        return [EventRow._make(row).event() for row in rows if after < row[0] <= upto]
-
-    def may_have_checkpoint(self, session: str) -> bool:
-        found = self._find(session)
-        return found is None or found.checkpointed
+            return super().controls(row, after, upto)
+        return [event for event in found.controls if after < event.seq <= upto]
 
     def chunks(
-        self, session: str, life: UUID, after: int, upto: int, *, back: bool
+        self, row: SessionRow, after: int, upto: int, *, back: bool
     ) -> Iterator[PostgresChunk]:
-        found = self._find(session)
+        found = self._find(row.session)
         if found is None:
-            yield from super().chunks(session, life, after, upto, back=back)
+            yield from super().chunks(row, after, upto, back=back)
         elif after < upto:
-            yield found.chunk(after, upto)
+            before = found.row.before
+            yield PostgresChunk(found.rows[after - before : upto - before])
 
     def _find(self, session: str) -> _Fetched | None:
         """Return a session that was read ahead, or is now; None if it is not in the list or too large."""
@@ -344,23 +310,20 @@ class Prefetch(RowReader):
         """Replace what was fetched by the session at an index of the list and those after it."""
         self._fetched = {}
         wanted = self._order[place : place + _SESSIONS]
-        rows = {
-            row[0].replace("-", ""): row
-            for row in self._connections.run(_SESSIONS_AHEAD, {"sessions": wanted}, binary=True)
-        }
+        answer = self._connections.run(_SESSIONS_AHEAD, {"sessions": wanted}, binary=True)
+        rows = {columns[0]: _session_row(columns) for columns in answer}
         found: dict[str, _Fetched] = {}
         events = size = 0
         for session in wanted:
-            if session in rows:
-                _, checkpointed, *columns = rows[session]
-                row = _session_row(columns)
+            row = rows.get(session)
+            if row is not None:
                 count = row.head.seq - row.before
                 if count <= _SESSION_EVENTS and row.size <= _SESSION_BYTES:
                     events += count
                     size += row.size
                     if events > _ALL_EVENTS or size > _ALL_BYTES:
                         break
-                    found[session] = _Fetched(row, checkpointed=checkpointed)
+                    found[session] = _Fetched(row)
             # Try each once, even if it is missing, too large or changes. Another order may have tried it.
             self._places.pop(session, None)
         if found:
@@ -374,7 +337,7 @@ class Prefetch(RowReader):
         }
         for place, control, *row in self._connections.run(_EVENTS_AHEAD, params, binary=True):
             session = sessions[place - 1]
-            if control:
-                session.controls.append(len(session.rows))
             session.rows.append(tuple(row))
+            if control:
+                session.controls.append(Event(*row[:5]))
         self._fetched = {name: one for name, one in found.items() if one.is_complete()}
