@@ -16,13 +16,13 @@ refuses the second, and the events of the first are returned.
 
 import os
 import time
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 
 from hansard.backend.contract import INTERNAL, AppendRequest
-from hansard.backend.postgres.connection import PreparedQuery, prepared_query
+from hansard.backend.postgres.connection import PreparedQuery, Value, prepared_query
 from hansard.backend.postgres.schema import hash_number, session_number
 from hansard.errors import BackendUnavailable, SessionDeleted
 from hansard.event.event import Event
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 #: Maximum events and bytes that share one statement.
 _MAX_EVENTS: Final = 1000
 _MAX_BYTES: Final = 4 * 1024 * 1024
+
+#: The options of most appends: no key, no expected seq, not only new, no time, durable.
+_DEFAULTS: Final = (None, None, False, None, True)
 
 #: Maximum tries while other writers change the session in between.
 _TRIES: Final = 20
@@ -101,7 +104,7 @@ class _Shape(NamedTuple):
         one: there is one event.
         exists, new: the session is known to exist; it must not exist.
         expected: the session must be at a seq.
-        keyed: some appends have keys of callers.
+        keyed, timed: some appends have keys of callers; the events have their own times.
         light: the append need not be durable when it returns.
     """
 
@@ -110,6 +113,7 @@ class _Shape(NamedTuple):
     new: bool
     expected: bool
     keyed: bool
+    timed: bool
     light: bool
 
 
@@ -129,7 +133,10 @@ def _statement(shape: _Shape) -> str:
         f"e AS ({_ONE if shape.one else _MANY})\n"
         f"SELECT last_seq, updated{_LIGHT if shape.light else ''} FROM s"
     )
-    return text.replace("{count}", "1" if shape.one else "%(count)s::bigint")
+    text = text.replace("{count}", "1" if shape.one else "%(count)s::bigint")
+    for name, given in (("key", shape.keyed), ("first", shape.timed), ("last", shape.timed)):
+        text = text if given else text.replace(f"%({name})b::varchar", "NULL")
+    return text
 
 
 class PendingInsert:
@@ -167,6 +174,7 @@ class Writer:
     def __init__(self, backend: "PostgresBackend", session_id: str) -> None:
         self.session_id = session_id
         self.session = session_number(session_id)
+        self._number = self.session.encode()
         self._internal = session_id.startswith(INTERNAL)
         self._light = backend.durability == "os"
         self._connections = backend.connections
@@ -174,8 +182,8 @@ class Writer:
         self._notifier = backend.notifier
         #: The session existed at the last append. If it was purged since, the next append finds nothing.
         self._exists = False
-        #: The statements for one event.
-        self._prepared: dict[_Shape, PreparedQuery] = {}
+        #: The statement for one event with default options.
+        self._plain: PreparedQuery | None = None
         self.after_fork()
         disk.reset_after_fork(self)
 
@@ -209,9 +217,6 @@ class Writer:
                 for append in group:
                     if append.events is None and append.error is None:
                         append.error = error
-        # No reader waits for an internal log.
-        if not self._internal and any(append.events for append in waiting):
-            self._notifier.tell(self.session)
 
     def _commit(self, group: list[PendingInsert]) -> None:
         """Append a group, with as many tries as it takes."""
@@ -219,15 +224,21 @@ class Writer:
         uncertain = False
         for _ in range(_TRIES):
             stamps = _stamps(group)
-            attempt = partial(self._attempt, group, stamps, deadline)
-            position, doubtful = self._connections.retry_noting(attempt, deadline)
+            position, doubtful = self._connections.retry_noting(
+                lambda: self._attempt(group, stamps, deadline),  # noqa: B023 - called at once
+                deadline,
+            )
             if position is not None:
                 self._exists = True
                 _set_events(group, stamps, *position)
-                return
-            uncertain = uncertain or doubtful
-            group = self._resolve(group, uncertain=uncertain)
+                group = []
+            else:
+                uncertain = uncertain or doubtful
+                group = self._resolve(group, uncertain=uncertain)
             if not group:
+                # No reader waits for an internal log.
+                if not self._internal:
+                    self._notifier.tell(self.session)
                 return
         raise BackendUnavailable(
             f"{self._connections.url.where}: session {self.session_id!r} changed during each of "
@@ -238,6 +249,88 @@ class Writer:
         self, group: list[PendingInsert], stamps: list[str | None], deadline: float
     ) -> tuple[int, str] | None:
         """Try once; return the last seq and its time, or None if a condition did not hold."""
+        try:
+            if len(stamps) == 1:
+                query, values = self._one(group[0], stamps[0])
+                result = self._connections.call(
+                    lambda lent: lent.execute_prepared(query, values), deadline
+                )
+                if not result.ntuples:
+                    return None
+                seq, updated = result.get_value(0, 0), result.get_value(0, 1)
+                assert seq is not None and updated is not None  # noqa: PT018 - NOT NULL
+                return int(seq), updated.decode()
+            text, params = self._several(group, stamps)
+            rows = self._connections.attempt(text, params, deadline=deadline)
+        except psycopg.errors.UniqueViolation:
+            return None
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def _one(self, append: PendingInsert, stamp: str | None) -> tuple[PreparedQuery, list[Value]]:
+        """Return the statement for one event, and its values."""
+        request = append.request
+        new = request.events[0]
+        values: dict[str, Value] = {
+            "session": self._number,
+            "bytes": b"%d" % append.size,
+            "append_id": append.id.encode(),
+            "control": b"t" if new.control else b"f",
+            "kind": new.kind.encode(),
+            "data": new.data,
+        }
+        given = (request.key, request.expected_seq, request.new_only, stamp, request.durable)
+        # Nearly every append.
+        plain = self._exists and given == _DEFAULTS
+        query = self._plain if plain else None
+        if query is None:
+            texts = {**self._params(request), "key": request.key, "first": stamp, "last": stamp}
+            values |= {name: text.encode() for name, text in texts.items() if text is not None}
+            query = prepared_query(self._connections.query(self._statement([append], [stamp])))
+            if plain:
+                self._plain = query
+        return query, list(map(values.get, query.names))
+
+    def _several(
+        self, group: list[PendingInsert], stamps: list[str | None]
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the statement for several events, and its parameters."""
+        new = [one for append in group for one in append.request.events]
+        params: dict[str, Any] = {
+            **self._params(group[0].request),
+            "session": self.session,
+            "first": stamps[0],
+            "last": stamps[-1],
+            "bytes": str(sum(append.size for append in group)),
+            "count": str(len(new)),
+            "keys": [append.id for append in group if append.request.key is not None],
+            "append_ids": [],
+            "append_counts": [],
+            "keys_given": [],
+            "controls": [one.control for one in new],
+            "stamps": stamps,
+            "kinds": [one.kind for one in new],
+            "datas": [one.data.decode() for one in new],
+        }
+        for append in group:
+            rest = [None] * (len(append.request.events) - 1)
+            params["append_ids"] += [append.id, *rest]
+            params["append_counts"] += [len(rest) + 1, *rest]
+            params["keys_given"] += [append.request.key, *rest]
+        return self._statement(group, stamps), params
+
+    def _params(self, alone: AppendRequest) -> dict[str, str | None]:
+        """Return the parameters of the session's row. What a statement does not name is not sent."""
+        # Numbers as texts: psycopg sends small and large ones as different types, and would prepare a
+        # statement for each. No text can hold the NUL of an internal log.
+        return {
+            "id": self.session_id.removeprefix(INTERNAL),
+            "internal": str(self._internal),
+            "before": str(alone.before),
+            "expected": str(alone.expected_seq),
+        }
+
+    def _statement(self, group: list[PendingInsert], stamps: list[str | None]) -> str:
+        """Return the statement that a group needs."""
         alone = group[0].request
         new = alone.new_only or alone.expected_seq == 0
         expected = bool(alone.expected_seq)
@@ -247,50 +340,10 @@ class Writer:
             new=new,
             expected=expected,
             keyed=any(append.request.key is not None for append in group),
+            timed=stamps[0] is not None,
             light=self._light or not any(append.request.durable for append in group),
         )
-        # Numbers as texts: psycopg sends small and large ones as different types, and would prepare a
-        # statement for each. What a statement does not name is not sent.
-        params: dict[str, Any] = {
-            "session": self.session,
-            # Without a NUL, which no text can hold there.
-            "id": self.session_id.removeprefix(INTERNAL),
-            "internal": str(self._internal),
-            "before": str(alone.before),
-            "expected": str(alone.expected_seq),
-            "first": stamps[0],
-            "last": stamps[-1],
-            "bytes": str(sum(append.size for append in group)),
-        }
-        try:
-            if shape.one:
-                return self._insert_one(shape, params, group[0], deadline)
-            params |= _columns(group, stamps)
-            rows = self._connections.attempt(_statement(shape), params, deadline=deadline)
-        except psycopg.errors.UniqueViolation:
-            return None
-        return (rows[0][0], rows[0][1]) if rows else None
-
-    def _insert_one(
-        self, shape: _Shape, params: dict[str, Any], append: PendingInsert, deadline: float
-    ) -> tuple[int, str] | None:
-        """Execute the statement for one event, without a cursor."""
-        query = self._prepared.get(shape)
-        if query is None:
-            query = prepared_query(self._connections.query(_statement(shape)))
-            self._prepared[shape] = query
-        new = append.request.events[0]
-        params |= {"append_id": append.id, "key": append.request.key}
-        params |= {"kind": new.kind, "control": str(new.control)}
-        values = {name: text.encode() for name, text in params.items() if text is not None}
-        values["data"] = new.data
-        sent = [values.get(name) for name in query.names]
-        result = self._connections.attempt_prepared(query, sent, deadline)
-        if not result.ntuples:
-            return None
-        seq, updated = result.get_value(0, 0), result.get_value(0, 1)
-        assert seq is not None and updated is not None  # noqa: PT018 - the columns are NOT NULL
-        return int(seq), updated.decode()
+        return _statement(shape)
 
     def _resolve(self, group: list[PendingInsert], *, uncertain: bool) -> list[PendingInsert]:
         """Find out why nothing was appended, set that outcome, and return the appends to try again."""
@@ -335,28 +388,6 @@ def _grouped(appends: list[PendingInsert]) -> list[list[PendingInsert]]:
         ids.add(append.id)
         closed = alone
     return groups
-
-
-def _columns(group: list[PendingInsert], stamps: list[str | None]) -> dict[str, Any]:
-    """Return the parameters for several events: a list for each column."""
-    new = [one for append in group for one in append.request.events]
-    params: dict[str, Any] = {
-        "count": str(len(new)),
-        "keys": [append.id for append in group if append.request.key is not None],
-        "append_ids": [],
-        "append_counts": [],
-        "keys_given": [],
-        "controls": [one.control for one in new],
-        "stamps": stamps,
-        "kinds": [one.kind for one in new],
-        "datas": [one.data.decode() for one in new],
-    }
-    for append in group:
-        rest = [None] * (len(append.request.events) - 1)
-        params["append_ids"] += [append.id, *rest]
-        params["append_counts"] += [len(rest) + 1, *rest]
-        params["keys_given"] += [append.request.key, *rest]
-    return params
 
 
 def _stamps(group: list[PendingInsert]) -> list[str | None]:

@@ -237,17 +237,14 @@ class Connections:
         deadline: float | None = None,
     ) -> list[TupleRow]:
         """Execute a statement once; raise `ConnectionLost` if it may be retried."""
-        with self.using(deadline) as connection:
-            return connection.fetch(self.query(text), params, binary=binary)
+        query = self.query(text)
+        return self.call(lambda lent: lent.fetch(query, params, binary=binary), deadline)
 
-    def attempt_prepared(
-        self, query: PreparedQuery, values: Sequence[Value], deadline: float
-    ) -> PGresult:
-        """Execute a query once through libpq; raise `ConnectionLost` if it may be retried."""
-        # Not `using`: a generator's context manager costs 2 µs.
+    def call(self, do: Callable[[Connection], Answer], deadline: float | None = None) -> Answer:
+        """Call something once with a connection. A generator, as `using` has one, costs 2 µs."""
         connection = self._lend(deadline)
         try:
-            return connection.execute_prepared(query, values)
+            return do(connection)
         except psycopg.Error as error:
             raise errors.to_error(self.url, error, connection) from None
         finally:
@@ -276,9 +273,9 @@ class Connections:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     @contextmanager
-    def using(self, deadline: float | None = None) -> Iterator[Connection]:
+    def using(self) -> Iterator[Connection]:
         """Lend a connection. Errors are hansard's or `ConnectionLost`, except a unique violation."""
-        connection = self._lend(deadline)
+        connection = self._lend(None)
         try:
             yield connection
         except psycopg.Error as error:

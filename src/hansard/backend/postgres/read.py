@@ -42,17 +42,16 @@ COLUMNS: Final = "seq, stamp, kind, data, key, append_count"
 
 #: A session's row with its first event, whose data are needed only if the session is a fork.
 _SESSION_COLUMNS: Final = """
-SELECT replace(s.session::varchar, '-', '')::varchar, s.id, s.last_seq, s.created, s.updated, s.bytes,
-       s.deleted_at IS NOT NULL, s.before, s.life,
-       EXISTS (SELECT FROM {schema}.checkpoints AS c WHERE c.session = s.session),
+       s.id, s.last_seq, s.created, s.updated, s.bytes, s.deleted_at IS NOT NULL, s.before, s.life,
        e.seq, e.stamp, e.kind, CASE e.kind WHEN 'session.forked' THEN e.data ELSE '{}' END, e.key
 FROM {schema}.sessions AS s
 LEFT JOIN {schema}.events AS e ON e.session = s.session AND e.seq = s.before + 1"""
 
-_SESSION: Final = f"{_SESSION_COLUMNS} WHERE s.session = %(session)s::uuid"
-_SESSIONS_AHEAD: Final = (
-    f"{_SESSION_COLUMNS} WHERE s.session = ANY(%(sessions)b::varchar[]::uuid[])"
-)
+_SESSION: Final = f"SELECT true, {_SESSION_COLUMNS} WHERE s.session = %(session)s::uuid"
+
+_SESSIONS_AHEAD: Final = f"""
+SELECT s.session::varchar, EXISTS (SELECT FROM {{schema}}.checkpoints AS c WHERE c.session = s.session),
+       {_SESSION_COLUMNS} WHERE s.session = ANY(%(sessions)b::varchar[]::uuid[])"""  # noqa: S608 - no input
 
 _EVENTS_AHEAD: Final = f"""
 SELECT w.place, e.control, {COLUMNS}
@@ -99,7 +98,7 @@ class SessionRow(NamedTuple):
         before: the seq before its first event.
         life: changes when the session is purged and created again.
         size: the bytes of its events.
-        checkpointed: whether it has a saved state.
+        checkpointed: whether it may have a saved state.
         first: the first event, with its data if the session is a fork; None if its row is missing.
     """
 
@@ -114,8 +113,8 @@ class SessionRow(NamedTuple):
     first: Event | None
 
 
-def _session_row(row: Sequence[Any]) -> SessionRow:
-    session, session_id, seq, created, updated, size, deleted, before, life, saved, *first = row
+def _session_row(session: str, row: Sequence[Any]) -> SessionRow:
+    saved, session_id, seq, created, updated, size, deleted, before, life, *first = row
     head = Head(seq, created, updated)
     event = None if first[0] is None else Event(*first)
     return SessionRow(session, session_id, head, size, deleted, before, life, saved, event)
@@ -182,7 +181,7 @@ class RowReader:
     def session(self, session: str) -> SessionRow | None:
         """Return a session's row, also from the trash; None if there is none."""
         rows = self._connections.run(_SESSION, {"session": session}, binary=True)
-        return _session_row(rows[0]) if rows else None
+        return _session_row(session, rows[0]) if rows else None
 
     def controls(self, row: SessionRow, after: int, upto: int) -> list[Event]:
         """Return the control events with after < seq <= upto."""
@@ -311,12 +310,12 @@ class Prefetch(RowReader):
         self._fetched = {}
         wanted = self._order[place : place + _SESSIONS]
         answer = self._connections.run(_SESSIONS_AHEAD, {"sessions": wanted}, binary=True)
-        rows = {columns[0]: _session_row(columns) for columns in answer}
+        rows = {number.replace("-", ""): row for number, *row in answer}
         found: dict[str, _Fetched] = {}
         events = size = 0
         for session in wanted:
-            row = rows.get(session)
-            if row is not None:
+            if session in rows:
+                row = _session_row(session, rows[session])
                 count = row.head.seq - row.before
                 if count <= _SESSION_EVENTS and row.size <= _SESSION_BYTES:
                     events += count
