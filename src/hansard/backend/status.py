@@ -84,7 +84,7 @@ class IndexStatus(msgspec.Struct, frozen=True):
     Attributes:
         there: it exists.
         bytes: its size, including SQLite's files next to it.
-        version: its version; 0 if hansard did not create it.
+        version: its version; 0 if it cannot be used.
         sessions: number of sessions in it.
         behind: number of sessions that changed since; the next listing reads them.
         texts: it contains the text of messages, for `search`.

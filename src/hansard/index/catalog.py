@@ -9,7 +9,7 @@ by other programs are found: in a small store at once, in a large one after a fe
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -45,22 +45,26 @@ AGAIN: Final = ""
 #: Sessions per statement.
 _TOGETHER: Final = 100
 
-#: What is stored of a session; the last five columns are those of `KnownSession`.
-_STORED: Final = "id, n, unsettled, seq, created, updated, bytes, state"
-
 Progress = Callable[[int, int], None]
 
 encode = msgspec.json.Encoder().encode
 
 
-class KnownSession(NamedTuple):
-    """An earlier description, to continue from if it still holds."""
+#: The columns of `KnownSession`.
+_KNOWN: Final = "id, n, unsettled, seq, created, updated, bytes, state"
 
+
+class KnownSession(NamedTuple):
+    """What is stored of a session; to continue from, if that still holds."""
+
+    id: str
+    n: int
+    unsettled: int
     seq: int
     created: str
     updated: str
     size: int
-    state: bytes
+    state: bytes | None
 
 
 class Description(NamedTuple):
@@ -159,7 +163,9 @@ def _resume(
     controls: list[Event],
 ) -> State | None:
     """Return the stored state, if it is of these very events; None if not."""
-    if known is None or known.created != head.created or not 0 < known.seq <= head.seq:
+    if known is None or known.state is None or known.created != head.created:
+        return None
+    if not 0 < known.seq <= head.seq:
         return None
     if any(e.kind == SESSION_REPAIRED for e in between(controls, known.seq, head.seq)):
         return None  # what was folded before may have been repaired since
@@ -322,8 +328,8 @@ class _Refresh:
         for begin in range(0, len(ids), _TOGETHER):
             some = ids[begin : begin + _TOGETHER]
             marks = ", ".join("?" * len(some))
-            ask = f"SELECT {_STORED} FROM index_session WHERE id IN ({marks})"  # noqa: S608 - our own names
-            rows = {row[0]: row for row in self._storage.all(ask, *some)}
+            ask = f"SELECT {_KNOWN} FROM index_session WHERE id IN ({marks})"  # noqa: S608 - our own names
+            rows = {row[0]: KnownSession(*row) for row in self._storage.all(ask, *some)}
             for place, session_id in enumerate(some, begin + 1):
                 row = rows.get(session_id)
                 self._describe_one(
@@ -333,14 +339,20 @@ class _Refresh:
                     self._progress(place, len(ids))
 
     def _describe_one(
-        self, backend: Backend, session_id: str, row: Any, *, inherited: bool, thorough: bool
+        self,
+        backend: Backend,
+        session_id: str,
+        row: KnownSession | None,
+        *,
+        inherited: bool,
+        thorough: bool,
     ) -> None:
         # Before the log is read: a concurrent append changes it.
         stamp = self._stamps.get(session_id)
         if stamp is None:
             stamp = self._backend.stamps([session_id]).get(session_id, "")
         # The state of a fork does not hold if what it inherits has changed.
-        known = None if row is None or row[-1] is None or inherited else KnownSession(*row[3:])
+        known = None if inherited or row is None or row.state is None else row
         # The forks of a damaged session are few, and each is read from its first inherited event on.
         graph = None if thorough else self._graph
         found = None
@@ -357,65 +369,57 @@ class _Refresh:
         if found is not None:
             self._keep(row, stamp, found)
         elif row is not None:
-            self._remove(row[1], session_id)
+            self._remove(row)
 
     # -- rows -----------------------------------------------------------------------------------
 
-    def _keep(self, row: Any, stamp: str, found: Description) -> None:
+    def _keep(self, row: KnownSession | None, stamp: str, found: Description) -> None:
         info, storage = found.info, self._storage
-        values: dict[str, Any] = {
-            "stamp": stamp,
-            "seq": info.seq,
-            "created": info.created,
-            "updated": info.updated,
-            "title": info.title or "",
-            "folded": (info.title or "").casefold(),
-            "messages": info.message_count,
-            "bytes": info.bytes,
-            "tokens": _in_64_bits(info.input_tokens + info.output_tokens),
-            "cost": info.cost,
-            "parent": info.parent,
-            "parent_created": found.parent_created,
-            "archived": info.archived,
-            "damaged": bool(info.damaged),
-            "workspace": None if found.workspace is None else found.workspace.path,
-            "workspace_id": (found.workspace and found.workspace.id) or "",
-            "unsettled": self._seen_by_forks(found),
-            "state": found.state or None,
-        }
-        line = encode(info)
-        entry = line.decode(), crc32(line), info.id
+        seen = self._seen_by_forks(found)
         if row is None:
             self._last += 1
             n = self._last
-            columns = ["n", "id", *values]
-            marks = ", ".join("?" * len(columns))
-            storage.do("INSERT INTO index_entry (info, crc, id) VALUES (?, ?, ?)", *entry)
-            storage.do(
-                f"INSERT INTO index_session ({', '.join(columns)}) VALUES ({marks})",  # noqa: S608 - our own names
-                n,
-                info.id,
-                *values.values(),
-            )
             self._unsettled[info.id] = False
         else:
-            _, n, unsettled, _, created, *_ = row
+            n = row.n
             # Another session of that id is not the parent of its forks.
-            if (unsettled, created) != (values["unsettled"], info.created):
+            if (row.unsettled, row.created) != (seen, info.created):
                 self._unsettled[info.id] = bool(info.damaged)
                 # Title, metadata or texts may have been redacted.
                 storage.put(RESIDUE, 1)
             if not found.resumed:
                 # What was counted is of another log, or was redacted in part.
                 storage.do("DELETE FROM index_tally WHERE n = ?", n)
-            storage.do("UPDATE index_entry SET info = ?, crc = ? WHERE id = ?", *entry)
-            sets = ", ".join(f"{column} = ?" for column in values)
-            storage.do(
-                f"UPDATE index_session SET {sets} WHERE n = ?",  # noqa: S608 - our own names
-                *values.values(),
-                n,
-            )
-        self._label(n, info, new=row is None)
+            storage.do("DELETE FROM index_label WHERE n = ?", n)
+            storage.do("DELETE FROM index_entry WHERE id = ?", info.id)
+        line = encode(info)
+        insert = "INSERT INTO index_entry (id, info, crc) VALUES (?, ?, ?)"
+        storage.do(insert, info.id, line.decode(), crc32(line))
+        storage.upsert(
+            "index_session",
+            n=n,
+            id=info.id,
+            stamp=stamp,
+            seq=info.seq,
+            created=info.created,
+            updated=info.updated,
+            title=info.title or "",
+            folded=(info.title or "").casefold(),
+            messages=info.message_count,
+            bytes=info.bytes,
+            tokens=_in_64_bits(info.input_tokens + info.output_tokens),
+            cost=info.cost,
+            parent=info.parent,
+            parent_created=found.parent_created,
+            archived=info.archived,
+            damaged=bool(info.damaged),
+            workspace=None if found.workspace is None else found.workspace.path,
+            workspace_id=(found.workspace and found.workspace.id) or "",
+            unsettled=seen,
+            state=found.state or None,
+        )
+        labels = [(n, key, label(value)) for key, value in info.metadata.items()]
+        storage.do_all("INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)", labels)
         storage.do("INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", info.id)
 
     def _seen_by_forks(self, found: Description) -> int:
@@ -428,26 +432,14 @@ class _Refresh:
             return found.unsettled
         return min(found.unsettled, _count_unsettling(controls))
 
-    def _label(self, n: int, info: SessionInfo, *, new: bool) -> None:
+    def _remove(self, row: KnownSession) -> None:
         storage = self._storage
-        wanted = {(n, key, label(value)) for key, value in info.metadata.items()}
-        ask = "SELECT n, key, value FROM index_label WHERE n = ?"
-        there = set() if new else set(storage.all(ask, n))
-        storage.do_all(
-            "DELETE FROM index_label WHERE n = ? AND key = ? AND value = ?", list(there - wanted)
-        )
-        storage.do_all(
-            "INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)", list(wanted - there)
-        )
-
-    def _remove(self, n: int, session_id: str) -> None:
-        storage = self._storage
-        storage.do("DELETE FROM index_entry WHERE id = ?", session_id)
+        storage.do("DELETE FROM index_entry WHERE id = ?", row.id)
         for table in ("index_session", "index_label", "index_tally"):
-            storage.do(f"DELETE FROM {table} WHERE n = ?", n)  # noqa: S608 - our own names
-        storage.do("INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", session_id)
+            storage.do(f"DELETE FROM {table} WHERE n = ?", row.n)  # noqa: S608 - our own names
+        storage.do("INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", row.id)
         storage.put(RESIDUE, 1)
-        self._unsettled[session_id] = False
+        self._unsettled[row.id] = False
 
 
 def _in_64_bits(number: int) -> int:

@@ -393,11 +393,16 @@ class Storage:
 
     def put(self, key: str, value: Any) -> None:
         """Store a value about the index itself."""
+        self.upsert("index_meta", key=key, value=msgspec.json.encode(value).decode())
+
+    def upsert(self, table: str, **values: Any) -> None:
+        """Insert a row, or change the one whose first column has this value."""
+        key, *others = values
+        sets = ", ".join(f"{name} = excluded.{name}" for name in others)
         self.do(
-            "INSERT INTO index_meta (key, value) VALUES (?, ?) "
-            "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            key,
-            msgspec.json.encode(value).decode(),
+            f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))}) "  # noqa: S608 - our own names
+            f"ON CONFLICT ({key}) DO UPDATE SET {sets}",
+            *values.values(),
         )
 
 

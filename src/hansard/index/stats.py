@@ -72,16 +72,8 @@ def refresh(
             # Damaged where a listing has not read: none of it is counted.
             storage.do("DELETE FROM index_tally WHERE n = ?", n)
         else:
-            storage.do(
-                "INSERT INTO index_tally (n, seq, bytes, saved, data) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (n) DO UPDATE SET seq = excluded.seq, bytes = excluded.bytes, "
-                "saved = excluded.saved, data = excluded.data",
-                n,
-                seq,
-                size,
-                saved,
-                msgspec.json.encode(counted).decode(),
-            )
+            tally = msgspec.json.encode(counted).decode()
+            storage.upsert("index_tally", n=n, seq=seq, bytes=size, saved=saved, data=tally)
         if progress is not None:
             progress(place, len(rows))
     return deleted
