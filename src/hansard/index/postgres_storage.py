@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hansard.errors import LockTimeout, ReadOnly
 from hansard.index.sqlite_storage import (
+    MATCHING,
+    NEWEST,
     TIME,
     WORDS,
     FullText,
@@ -27,6 +29,7 @@ from hansard.index.sqlite_storage import (
     Storage,
     Unusable,
     fts5_required,
+    matching,
 )
 
 if TYPE_CHECKING:
@@ -263,19 +266,19 @@ class PostgresFullText(FullText):
     ) -> list[IndexRow]:
         asked, doubtful = question(expression)
         text = _query(
-            f"SELECT d.text, d.log, d.seq, {TIME} AS said, d.role, d.size, k.id "  # noqa: S608 - values are apart
+            f"SELECT {MATCHING} "  # noqa: S608 - values are apart
             "FROM index_words f JOIN index_text d ON d.text = f.text "
             "JOIN index_log k ON k.log = d.log "
             "LEFT JOIN unnest(?::bigint[], ?::bigint[]) AS w (log, upto) ON w.log = d.log "
             f"WHERE f.words @@ ?::tsquery AND {conditions.format(time=TIME)} "
-            "ORDER BY said DESC, k.id, d.seq LIMIT ? OFFSET ?"
+            f"ORDER BY {NEWEST} LIMIT ? OFFSET ?"
         )
         logs, upto = [log for log, _ in shown], [seq for _, seq in shown]
         given = [logs, upto, asked, *map(storable, values)]
         found: list[IndexRow] = []
         offset = 0
         while True:
-            some = [IndexRow(*row) for row in self._tables.run(text, [*given, limit, offset])]
+            some = list(map(matching, self._tables.run(text, [*given, limit, offset])))
             fit = self.ask("1", expression, [row.text for row in some]) if doubtful else None
             found += [row for row in some if fit is None or row.text in fit]
             if len(some) < limit or len(found) >= limit:

@@ -12,7 +12,6 @@ often each word occurs in it, and how long it is. Only the newest hits are ranke
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 from unicodedata import category
 
@@ -20,8 +19,8 @@ from hansard.backend.contract import Backend
 from hansard.errors import UNREADABLE
 from hansard.index import Hit
 from hansard.index.listing import SessionFilter, within
-from hansard.index.sqlite_storage import IndexRow, Storage
-from hansard.index.text_index import LOG_COLUMNS, TextLog, find_log
+from hansard.index.sqlite_storage import IndexRow, Storage, TextLog
+from hansard.index.text_index import find_log
 from hansard.message import search_text
 from hansard.message.search_text import CLOSE, OPEN, PART
 from hansard.state import redaction
@@ -158,12 +157,12 @@ def ask(backend: Backend, storage: Storage, query: SearchQuery) -> list[Hit] | N
     wanted = fetched = max(query.limit, RANKED)
     while True:
         rows = shown.rows(fetched + 1)
-        named: dict[tuple[int, int], tuple[str, IndexRow]] = {}
+        named: dict[tuple[int, int], tuple[TextLog, IndexRow]] = {}
         for row in rows[:fetched]:
             place = shown.place(row)
-            session_id = None if place in named else shown.session(row, place)
-            if session_id is not None:
-                named[place] = (session_id, row)
+            session = None if place in named else shown.session(row, place)
+            if session is not None:
+                named[place] = (session, row)
         if len(named) >= wanted or len(rows) <= fetched:
             return shown.hits(list(named.values())[:wanted])
         fetched *= 4
@@ -181,11 +180,9 @@ class _Shown:
         self._logs: dict[str, TextLog | None] = {}
         #: By log, how other sessions show its texts; in a search of one session, how that does.
         self._ways: dict[int, list[_Way]] = {}
-        if query.session is not None:
-            self._follow(self._log(query.session), alone=True)
-        else:
-            for log in self._heirs():
-                self._follow(log, alone=False)
+        for log in self._heirs() if query.session is None else [self._log(query.session)]:
+            if log is not None and log.living:
+                self._follow(log)
         for ways in self._ways.values():
             ways.sort(key=lambda way: (way.session.created, way.session.id))
 
@@ -212,19 +209,18 @@ class _Shown:
         )
         return [TextLog(*row) for row in rows]
 
-    def _follow(self, log: TextLog | None, *, alone: bool) -> None:
-        """Go from a session to its ancestors as long as these are outside; `alone`: to all."""
-        if log is None or not log.living:
-            return
+    def _follow(self, session: TextLog) -> None:
+        """Go from a session to its ancestors: as long as these are outside, or to all of the one session."""
+        alone = self._query.session is not None
         forks: list[TextLog] = []
         seen: set[int] = set()
         upto = _ALL
-        at: TextLog | None = log
+        at: TextLog | None = session
         while at is not None and at.log not in seen:
-            if at is not log or alone:
+            if at is not session or alone:
                 if not alone and self._is_searched(at):
                     return  # it shows all of this, and more
-                self._ways.setdefault(at.log, []).append(_Way(log, forks, len(forks), upto))
+                self._ways.setdefault(at.log, []).append(_Way(session, forks, len(forks), upto))
             forks.append(at)
             seen.add(at.log)
             upto = min(upto, at.at)
@@ -260,23 +256,13 @@ class _Shown:
             if value is not None:
                 parts.append(condition)
                 values.append(value)
-        found = self._storage.full_text.rows(
+        return self._storage.full_text.rows(
             query.expression, " AND ".join(parts), values, shown, limit
         )
-        missing = sorted({row.id for row in found} - self._logs.keys())
-        for at in range(0, len(missing), RANKED):
-            some = missing[at : at + RANKED]
-            for row in self._storage.all(
-                f"SELECT {LOG_COLUMNS} FROM index_log WHERE id IN ({', '.join('?' * len(some))})",  # noqa: S608 - our own names
-                *some,
-            ):
-                log = TextLog(*row)
-                self._logs[log.id] = log
-        return found
 
     def place(self, row: IndexRow) -> tuple[int, int]:
         """Return log and seq of the event that a text is of: a fork may have another text for it."""
-        log = self._of(row)
+        log = row.log
         passed = set()
         while 0 < row.seq <= log.first and log.parent is not None:
             passed.add(log.log)
@@ -288,29 +274,23 @@ class _Shown:
             log = parent
         return log.log, row.seq
 
-    def _of(self, row: IndexRow) -> TextLog:
-        log = self._log(row.id)
-        assert log is not None  # it has texts
-        return log
-
-    def session(self, row: IndexRow, place: tuple[int, int]) -> str | None:
+    def session(self, row: IndexRow, place: tuple[int, int]) -> TextLog | None:
         """Return the session that shows a text; None if none does."""
-        if place[0] != row.log and self._is_found_there(place):
+        if place[0] != row.log.log and self._is_found_there(place):
             return None  # that one is a hit itself
-        way = next(self._by(row), None)
-        return None if way is None else way.session.id
+        way = self._way(row.log, row.seq)
+        return None if way is None else way.session
 
-    def _by(self, row: IndexRow) -> Iterator[_Way]:
-        """Yield how a text is shown, by the oldest session first."""
-        log = self._of(row)
+    def _way(self, log: TextLog, seq: int) -> _Way | None:
+        """Return how a text is shown, by the oldest session that does; None if none does."""
         if self._query.session is None and self._is_searched(log):
-            yield _Way(log, [], 0, _ALL)
-            return
-        for way in self._ways.get(row.log, ()):
-            if row.seq <= way.upto and not any(
-                self._hides(fork.id, row.seq) for fork in way.forks[: way.depth]
+            return _Way(log, [], 0, _ALL)
+        for way in self._ways.get(log.log, ()):
+            if seq <= way.upto and not any(
+                self._hides(fork.id, seq) for fork in way.forks[: way.depth]
             ):
-                yield way
+                return way
+        return None
 
     def _hides(self, session_id: str, seq: int) -> bool:
         """Return whether a fork does not show an inherited message, by its log."""
@@ -331,7 +311,8 @@ class _Shown:
             "WHERE d.log = ? AND d.seq = ?",
             *place,
         ):
-            way = next(self._by(IndexRow(text, *place, "", "", 0, session_id)), None)
+            log = self._log(session_id)
+            way = None if log is None else self._way(log, place[1])
             if way is None or (stream and way.depth):
                 continue
             if self._storage.full_text.ask("1", self._query.expression, [text]):
@@ -340,10 +321,10 @@ class _Shown:
 
     # -- hits -----------------------------------------------------------------------------------
 
-    def hits(self, found: list[tuple[str, IndexRow]]) -> list[Hit]:
+    def hits(self, found: list[tuple[TextLog, IndexRow]]) -> list[Hit]:
         """Return the best hits: by rank, then by time."""
         # Ties are broken by the session that shows a text, not by one outside that holds it.
-        found.sort(key=lambda hit: (hit[0], hit[1].seq))
+        found.sort(key=lambda hit: (hit[0].id, hit[1].seq))
         found.sort(key=lambda hit: hit[1].time, reverse=True)
         texts: list[int] = []
         left = _READ
@@ -355,26 +336,19 @@ class _Shown:
         found.sort(key=lambda hit: -ranks.get(hit[1].text, 0.0))
         best = found[: self._query.limit]
         snippets: dict[int, str] = {}
-        titles: dict[str, str] = {}
         for at in range(0, len(best), RANKED):
-            some = best[at : at + RANKED]
-            snippets |= self._marked(_SNIPPET, [row.text for _, row in some])
-            titles |= self._storage.all(
-                "SELECT id, title FROM index_session "  # noqa: S608 - our own names
-                f"WHERE id IN ({', '.join('?' * len(some))})",
-                *(session_id for session_id, _ in some),
-            )
+            snippets |= self._marked(_SNIPPET, [row.text for _, row in best[at : at + RANKED]])
         return [
             Hit(
-                session_id,
+                session.id,
                 row.seq,
                 row.time,
                 row.role,
                 *_unmarked(snippets.get(row.text, "")),
                 ranks.get(row.text, 0.0),
-                titles[session_id] or None,
+                session.title or None,
             )
-            for session_id, row in best
+            for session, row in best
         ]
 
     def _marked(self, function: str, texts: list[int]) -> dict[int, str]:

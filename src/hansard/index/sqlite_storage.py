@@ -89,7 +89,7 @@ _SCHEMA: Final = (
     )""",
     # Sessions that have changed since their texts were read.
     "CREATE TABLE index_unread (id TEXT PRIMARY KEY) WITHOUT ROWID",
-    # The logs whose texts can be found; `living` is false for sessions in the trash (`text_index.TextLog`).
+    # The logs whose texts can be found (`TextLog`).
     """CREATE TABLE index_log (
         log INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, created TEXT NOT NULL, living INTEGER NOT NULL,
         first INTEGER NOT NULL, parent TEXT, at INTEGER NOT NULL, seq INTEGER NOT NULL,
@@ -123,18 +123,56 @@ TIME: Final = (
 )
 
 
-class IndexRow(NamedTuple):
-    """A text that matches."""
+class TextLog(NamedTuple):
+    """A log whose texts can be found: a row of `index_log`.
 
-    text: int
+    `living` is false for a session in the trash. `first` is the seq before its own events, `at` the last seq
+    that it shows of its parent, `seq` how far it was read, `stamp` the time of that event, `checked` the last
+    seq whose redactions were known when it was read.
+    """
+
     log: int
+    id: str
+    created: str
+    living: bool
+    first: int
+    parent: str | None
+    at: int
+    seq: int
+    stamp: str
+    checked: int
+    title: str
+
+
+class IndexRow(NamedTuple):
+    """A text that matches, and the log that it is in."""
+
+    log: TextLog
+    text: int
     seq: int
     time: str
     role: str
     #: The length of the text.
     size: int
-    #: The session whose log it is in.
-    id: str
+
+
+#: The columns of a matching text, and their order: the newest first.
+MATCHING: Final = ", ".join(
+    [
+        *(f"k.{name}" for name in TextLog._fields),
+        "d.text",
+        "d.seq",
+        f"{TIME} AS said",
+        "d.role",
+        "d.size",
+    ]
+)
+NEWEST: Final = "said DESC, k.id, d.seq"
+
+
+def matching(row: Sequence[Any]) -> IndexRow:
+    """Return a row of `MATCHING`."""
+    return IndexRow(TextLog(*row[: len(TextLog._fields)]), *row[len(TextLog._fields) :])
 
 
 class Unusable(Exception):
@@ -466,16 +504,16 @@ class FullText:
             storage.do_all("INSERT INTO shown VALUES (?, ?)", shown)
             joined = "LEFT JOIN shown w ON w.log = d.log "
         rows = storage.all(
-            f"SELECT d.text, d.log, d.seq, {TIME} AS said, d.role, d.size, k.id "  # noqa: S608 - values are apart
+            f"SELECT {MATCHING} "  # noqa: S608 - values are apart
             "FROM index_words JOIN index_text d ON d.text = index_words.rowid "
             f"JOIN index_log k ON k.log = d.log {joined}"
             f"WHERE index_words MATCH ? AND {conditions.format(time=TIME)} "
-            "ORDER BY said DESC, k.id, d.seq LIMIT ?",
+            f"ORDER BY {NEWEST} LIMIT ?",
             expression,
             *values,
             limit,
         )
-        return [IndexRow(*row) for row in rows]
+        return list(map(matching, rows))
 
     def ask(
         self, function: str, expression: str, texts: Sequence[int], *values: Any

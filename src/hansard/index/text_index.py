@@ -15,7 +15,7 @@ never ends, its parts up to that event are its text.
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -30,7 +30,7 @@ from hansard.event.kinds import (
     SUMMARY_ADDED,
     SessionForked,
 )
-from hansard.index.sqlite_storage import RESIDUE, Storage
+from hansard.index.sqlite_storage import RESIDUE, Storage, TextLog
 from hansard.message import search_text
 from hansard.state import lineage, redaction
 from hansard.state.fork_graph import ForkGraph
@@ -124,13 +124,13 @@ def _advance(backend: Backend, storage: Storage) -> None:
 
 
 def _position(storage: Storage) -> tuple[object, ...] | None:
-    """Return the next session to read and how far it was read; None if there is none.
+    """Return the next session to read, how far it was read, and how many there are; None if there is none.
 
     Every step that has something to do changes it.
     """
     row: tuple[object, ...] | None = storage.one(
-        "SELECT u.id, k.log, k.seq FROM index_unread u LEFT JOIN index_log k ON k.id = u.id "
-        "ORDER BY u.id LIMIT 1"
+        "SELECT u.id, k.log, k.seq, (SELECT count(*) FROM index_unread) "
+        "FROM index_unread u LEFT JOIN index_log k ON k.id = u.id ORDER BY u.id LIMIT 1"
     )
     return row
 
@@ -148,33 +148,10 @@ def _unread(storage: Storage) -> int:
 # -- rows ---------------------------------------------------------------------------------------
 
 
-class TextLog(NamedTuple):
-    """A log whose texts can be found: a row of `index_log`.
-
-    `living` is false for a session in the trash. `first` is the seq before its own events, `at` the last seq
-    that it shows of its parent, `seq` how far it was read, `stamp` the time of that event, `checked` the last
-    seq whose redactions were known when it was read.
-    """
-
-    log: int
-    id: str
-    created: str
-    living: bool
-    first: int
-    parent: str | None
-    at: int
-    seq: int
-    stamp: str
-    checked: int
-    title: str
-
-
-LOG_COLUMNS: Final = ", ".join(TextLog._fields)
-
-
 def find_log(storage: Storage, session_id: str) -> TextLog | None:
     """Return what is stored about a log; None if nothing is."""
-    row = storage.one(f"SELECT {LOG_COLUMNS} FROM index_log WHERE id = ?", session_id)  # noqa: S608 - our own names
+    columns = ", ".join(TextLog._fields)
+    row = storage.one(f"SELECT {columns} FROM index_log WHERE id = ?", session_id)  # noqa: S608 - our own names
     return None if row is None else TextLog(*row)
 
 
@@ -276,18 +253,15 @@ class TextIndexer:
 
     def run(self) -> None:
         """Read sessions until the step is full or none is left."""
-        done = None
+        done = set()
         while not self._rows.is_full():
             row = self._storage.one("SELECT id FROM index_unread ORDER BY id LIMIT 1")
-            if row is None:
+            # A parent can be added again. A damaged list can return what it cannot remove.
+            if row is None or row in done:
                 break
-            (session_id,) = row
-            if session_id == done:
-                # SQLite searches for it where it should be, and it is elsewhere.
-                raise sqlite3.DatabaseError(f"damaged: cannot remove {session_id!r} from a list")
-            if self._read(session_id):
-                self._storage.do("DELETE FROM index_unread WHERE id = ?", session_id)
-                done = session_id
+            done.add(row)
+            if self._read(row[0]):
+                self._storage.do("DELETE FROM index_unread WHERE id = ?", *row)
         self._rows.flush()
 
     def _read(self, session_id: str) -> bool:
@@ -380,8 +354,7 @@ class TextIndexer:
             checked=head.seq,
             title="",
         )
-        marks = ", ".join("?" * len(log))
-        self._storage.do(f"INSERT INTO index_log ({LOG_COLUMNS}) VALUES ({marks})", *log)  # noqa: S608 - our own names
+        self._storage.upsert("index_log", **log._asdict())
         return log
 
     def _change(self, log: TextLog, **values: Any) -> None:
