@@ -14,7 +14,7 @@ never ends, its parts up to that event are its text.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,13 +23,12 @@ from hansard.backend.contract import Backend, Head, Log, LogReader, streamed
 from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.event.event import Event
 from hansard.event.kinds import (
-    HISTORY_DROPPED,
     MESSAGE_ADDED,
     MESSAGE_PART,
-    SESSION_REPAIRED,
     SUMMARY_ADDED,
     SessionForked,
 )
+from hansard.index.catalog import UNSETTLING, Progress
 from hansard.index.sqlite_storage import RESIDUE, Storage, TextLog
 from hansard.message import search_text
 from hansard.state import lineage, redaction
@@ -37,7 +36,6 @@ from hansard.state.fork_graph import ForkGraph
 from hansard.state.redaction import Redactions
 from hansard.state.view import StreamAssembler
 
-Progress = Callable[[int, int], None]
 Answer = TypeVar("Answer")
 
 #: Characters that one step reads.
@@ -323,8 +321,6 @@ class TextIndexer:
         if forked is not None and (at, living) != (log.at, log.living):
             self._read_parent(forked.parent)
         reader = _LogReader(self._storage, self._rows, own, log, redactions)
-        new = redaction.of([event for event in controls if event.seq > log.checked])
-        reader.redact([seq for seq in new.seqs if log.first < seq <= log.seq])
         seq, stamp, complete = reader.read(upto, limited=living)
         self._change(log, living=living, at=at, seq=seq, stamp=stamp, checked=head.seq)
         if complete and forked is not None:
@@ -376,10 +372,10 @@ class TextIndexer:
 
 
 def _continues(own: LogReader, head: Head, controls: Sequence[Event], log: TextLog) -> bool:
-    """Return whether a log is the one that was read, and has only grown."""
+    """Return whether a log is the one that was read, and has only grown; a redacted one is read again."""
     if log.created != head.created or not log.first <= log.seq <= head.seq:
         return False
-    if any(e.kind in {HISTORY_DROPPED, SESSION_REPAIRED} for e in controls if e.seq > log.checked):
+    if any(event.kind in UNSETTLING for event in controls if event.seq > log.checked):
         return False
     if log.seq == log.first:
         return True
@@ -415,8 +411,7 @@ class _LogReader:
         log, rows = self._log, self._rows
         at, stamp, complete = log.seq, log.stamp, True
         known = {} if at == log.first else dict(self._storage.all(_STREAMS, log.log))
-        hidden = self._redactions.streams
-        self._unfinished = {stream: seq for stream, seq in known.items() if stream not in hidden}
+        self._unfinished = known.copy()
         for chunk in self._own.read(at, upto) if at < upto else ():
             events = chunk.events()
             for event in events:
@@ -463,20 +458,6 @@ class _LogReader:
         self._rows.add(self._log, event.seq, event.stamp, content.message)
         return stream
 
-    def redact(self, seqs: Iterable[int]) -> None:
-        """Store texts again that were read before they were redacted."""
-        for seq in seqs:
-            self._rows.remove("seq = ? AND stream = ''", self._log, seq)
-            self._add_replacement(self._own, seq)
-
-    def _add_replacement(self, reader: LogReader | None, seq: int) -> None:
-        """Add what replaces a redacted message, if something does."""
-        if reader is not None and self._redactions.seqs.get(seq) is not None:
-            for chunk in reader.read(seq - 1, seq):
-                for event in chunk.events():
-                    if event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
-                        self._add(event)
-
     def add_inherited(self, graph: ForkGraph, taken: Redactions, streams: dict[str, int]) -> None:
         """Add what a fork shows differently of what it inherits.
 
@@ -485,9 +466,13 @@ class _LogReader:
         """
         log = self._log
         self._rows.remove("seq > 0 AND seq <= ?", log, log.first)
-        for seq in sorted(taken.seqs):
-            if seq <= log.first:
-                self._add_replacement(graph.holder(log.id, seq), seq)
+        for seq, replacement in sorted(taken.seqs.items()):
+            holder = graph.holder(log.id, seq) if seq <= log.first else None
+            if holder is not None and replacement is not None:
+                for chunk in holder.read(seq - 1, seq):
+                    for event in chunk.events():
+                        if event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
+                            self._add(event)
         for stream, seq in streams.items():
             holder = graph.holder(log.id, seq)
             if holder is not None:
