@@ -27,6 +27,8 @@ class Expected(NamedTuple):
     may_lack: bool
     #: Each batch, with who said it and whether it was acknowledged.
     batches: list[tuple[str, tuple[str, ...], bool]]
+    #: Damage was repaired: a part of a batch that was not acknowledged may be there (decision 0027).
+    repaired: bool = False
 
 
 def expected_of(steps: list[ledgers.Step]) -> dict[str, Expected]:
@@ -156,7 +158,8 @@ def compare_ids(ids: list[str], what: Expected, *, prefix: bool = False) -> Iter
         if writer in missing:
             yield f"{batch} is there, and not what {writer} had said before"
         begin = place.get(batch[0], -1)
-        if len(there) < len(batch) or ids[begin : begin + len(batch)] != list(batch):
+        in_part = what.repaired and not done and there == list(batch[: len(there)])
+        if ids[begin : begin + len(batch)] != list(batch) and not in_part:
             yield f"{batch} is there in part, or torn apart: {ids}"
         if begin < last.get(writer, -1):
             yield f"{batch} is out of order: {ids}"
@@ -174,6 +177,7 @@ def _go_on(path: str, expected: dict[str, Expected], *, damage: bool, prefix: bo
         for session in filter(None, expected):
             if store.exists(session) and not store.session(session).verify().ok:
                 wrong += _mended(store.session(session))
+                expected[session] = expected[session]._replace(repaired=True)
             name = f"{session}-later"
             if not store.exists(session):
                 if not prefix and any(done for *_, done in expected[session].batches):

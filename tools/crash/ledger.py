@@ -55,8 +55,7 @@ class Ledger:
         self, act: str, session: str, call: Callable[[], Any], ids: Iterable[str] = ()
     ) -> bool:
         """Call a function, with a line before and after; return whether it was acknowledged."""
-        number = next(self._numbers)
-        self._write("about", number, self.writer, act, session, list(ids))
+        number = self.about(act, session, ids)
         try:
             found = call()
         except HansardError as error:
@@ -74,6 +73,12 @@ class Ledger:
         if self._wire is not None:
             os.write(self._wire, struct.pack("=QQ", os.getpid(), number))
         return True
+
+    def about(self, act: str, session: str, ids: Iterable[str] = ()) -> int:
+        """Record that something is tried, and return its number. Unless a result follows, it was cut off."""
+        number = next(self._numbers)
+        self._write("about", number, self.writer, act, session, list(ids))
+        return number
 
     def close(self) -> None:
         """Close the file; the killed never come to do so."""

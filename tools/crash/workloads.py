@@ -79,7 +79,8 @@ def _several(store: hansard.Store, ledger: Ledger) -> None:
 def _torn(store: hansard.Store, ledger: Ledger) -> None:
     """Leave what a crash may leave: an unfinished batch, a temporary file, one segment under two names."""
     _several(store, ledger)
-    # Only half of it will be there: it is not recorded in the ledger.
+    # Only half of it will be there, so it was never acknowledged.
+    ledger.about("append", "b", ["torn0", "torn1"])
     store.session("b").add_messages([message("torn0"), message("torn1")])
     root = store.health().where
     store.close()
