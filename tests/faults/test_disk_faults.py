@@ -4,6 +4,7 @@ Each case strikes one call of one scene (fault_scenarios.py), and the loop conti
 fault does not fire any more: then every call has had its turn.
 """
 
+import contextlib
 import errno
 import gc
 import itertools
@@ -275,6 +276,58 @@ def test_what_was_refused_leaves_no_temporary_file(
         struck.close()
         if not struck.fault.fired:
             break
+
+
+#: Calls on a store whose session "s" has a sealed segment, whose "t" exists and whose "u" is in the trash.
+CALLS: dict[str, Callable[[hansard.Store], object]] = {
+    "append": lambda store: store.session("s").add_message(THIRD, key="new"),
+    "begin": lambda store: store.session("new").add_message(THIRD),
+    "read": lambda store: store.session("s").messages(),
+    "fork": lambda store: store.session("s").fork("f"),
+    "export": lambda store: list(store.session("s").export(redacted=False)),
+    "compact": lambda store: store.session("s").compact(),
+    "delete": lambda store: store.delete("t"),
+    "restore": lambda store: store.restore("u"),
+    "purge": lambda store: store.purge("u"),
+    "list": lambda store: store.sessions(),
+    "verify": lambda store: store.verify(),
+    "repair": lambda store: store.session("s").repair(),
+    "diagnose": lambda store: store.diagnose(),
+}
+
+
+@pytest.fixture(scope="module")
+def sealed_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store for `CALLS`."""
+    path = tmp_path_factory.mktemp("sealed") / "store"
+    with hansard.open(path) as store:
+        store.session("s").add_messages([THIRD] * 3, key="k")
+        store.session("s").compact()
+        for name in ("s", "t", "u"):
+            store.session(name).add_message(THIRD)
+        store.delete("u")
+        store.sessions()
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_a_disk_that_dies_at_any_call_is_an_error_of_ours(
+    sealed_store: Path, name: str, tmp_path: Path
+) -> None:
+    """N-29: if from some call on each one fails, also one that only looks, no bare `OSError` gets out."""
+    for at in itertools.count(1):
+        stage = tmp_path / str(at)
+        shutil.copytree(sealed_store, stage)
+        fault = faults.fail(
+            errno.EIO, at=at, only=(*faults.MUTATING, *faults.READING), lasting=True
+        )
+        # Anything else that it raises fails the test.
+        with hansard.open(stage) as store, fault, contextlib.suppress(hansard.HansardError):
+            CALLS[name](store)
+        if not fault.fired:
+            break
+    assert at > FEWEST
 
 
 # -- the operating system itself -------------------------------------------------------------------

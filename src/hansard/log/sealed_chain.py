@@ -178,7 +178,7 @@ class SealedChain:
         with self._mutex:
             part = self._parts.get(name)
             # A file that was replaced holds the same as its successor, unless it was damaged.
-            if part is not None and disk.links(part.reader.segment.descriptor):
+            if part is not None and part.reader.segment.is_linked():
                 self._parts.move_to_end(name)
                 return part
         part = self._open(name)

@@ -198,7 +198,7 @@ class SealedSegment(Segment):
         if max(map(max, sizes)) > LARGEST_FRAME:
             raise self.damaged(self._index_at, "a frame claims to hold more than it should")
         table = seek_table(sizes)
-        at = disk.size(self.descriptor) - len(table)
+        at = super().size() - len(table)
         if self.file_bytes(at, len(table)) != table:
             raise self.damaged(at, "the seek table does not fit the frames")
         frame = SKIPPABLE.pack(INDEX_MAGIC, at - self._index_at - SKIPPABLE.size)

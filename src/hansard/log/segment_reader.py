@@ -94,6 +94,20 @@ class Segment(disk.OwnedFd):
         except OSError as error:
             raise disk.explain(error, "seek", self.path) from error
 
+    def identity(self) -> tuple[int, int]:
+        """Return the device and the inode of the file."""
+        try:
+            return disk.identity(self.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "open", self.path) from error
+
+    def is_linked(self) -> bool:
+        """Return whether the file has a name."""
+        try:
+            return disk.links(self.descriptor) > 0
+        except OSError as error:
+            raise disk.explain(error, "open", self.path) from error
+
     def damaged(self, offset: int, reason: str) -> Damaged:
         """Return the error for bytes that are not as they were written."""
         return Damaged(

@@ -132,7 +132,7 @@ class SessionFiles:
         """
         self.check_process()
         with self.mutex:
-            if self.reader is not None and self._is_unlinked(self.reader):
+            if self.reader is not None and not self.reader.segment.is_linked():
                 if to_append:
                     return None
                 # A repair has replaced it; or another session has its name by now.
@@ -232,12 +232,6 @@ class SessionFiles:
         except OSError as error:
             raise disk.explain(error, "open", self.path) from error
 
-    def _is_unlinked(self, reader: SegmentReader) -> bool:
-        try:
-            return disk.links(reader.segment.descriptor) == 0
-        except OSError as error:
-            raise disk.explain(error, "open", self.path) from error
-
     # -- sealed segments ------------------------------------------------------------------------
 
     def chain(self, reader: SegmentReader) -> SealedChain | None:
@@ -274,6 +268,9 @@ class SessionFiles:
                 found = open_segment(directory, self.path, self.session_id, writable=False)
                 if found is not None and found.time == created:
                     return directory
+            except OSError as error:
+                disk.close(directory)
+                raise disk.explain(error, "open", self.path) from error
             except BaseException:
                 disk.close(directory)
                 raise
@@ -423,20 +420,12 @@ class SessionFiles:
             self.end = None
             return False
         # The known end stays true if the file is the same, opened again.
-        if self.reader is None or _log_file(self.reader.segment) != _log_file(segment):
+        if self.reader is None or self.reader.segment.identity() != segment.identity():
             self.end = None
         self.reader = SegmentReader(segment)
         return True
 
 
-def _log_file(segment: Segment) -> tuple[int, int]:
-    """Return device and inode of a segment."""
-    try:
-        return disk.identity(segment.descriptor)
-    except OSError as error:
-        raise disk.explain(error, "open", segment.path) from error
-
-
 def _log_identity(segment: Segment) -> tuple[str, int]:
     """Return when the log of an open segment began, and the segment's inode."""
-    return segment.time, disk.identity(segment.descriptor)[1]
+    return segment.time, segment.identity()[1]

@@ -379,7 +379,10 @@ class LocalBackend(Backend):
         # Imported here, because few programs call it.
         from hansard.backend.local.file_report import examine
 
-        return examine(self._root)
+        try:
+            return examine(self._root)
+        except OSError as error:
+            raise disk.explain(error, "examine", self.where) from error
 
     @contextmanager
     def compacting(self, *, wait: bool = True, vacuum: bool = False) -> Iterator[None]:

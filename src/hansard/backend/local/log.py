@@ -448,10 +448,7 @@ class LocalReader(LogReader):
 
 
 def _file_of(reader: SegmentReader) -> tuple[int, int]:
-    try:
-        return disk.identity(reader.segment.descriptor)
-    except OSError as error:
-        raise disk.explain(error, "open", reader.segment.path) from error
+    return reader.segment.identity()
 
 
 # -- the log ------------------------------------------------------------------------------------
