@@ -69,17 +69,6 @@ def test_a_move_costs_the_same_with_many_sessions(
     assert 0 < len(replaced) < 10
 
 
-def test_a_consumer_that_restarts_often_does_not_replace_its_log(
-    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """F-163: the size of a new log is known after opening, so a restart costs one record."""
-    keep(backend, {f"session-{n:05}": 1 for n in range(10_000)})
-    traffic = Traffic(monkeypatch)
-    for number in range(20):
-        keep(backend, {"session-00000": 2 + number})
-    assert max(traffic.writes) < 3 * _FRAME
-
-
 def test_what_a_move_syncs(tmp_path: Path) -> None:
     """F-163, N-37: with "sync" a move is one write and one sync of the log; with "os" one write."""
     durabilities: tuple[Literal["sync", "os"], ...] = ("sync", "os")

@@ -34,12 +34,15 @@ def count(session: Session, upto: int) -> None:
 
 
 def test_what_was_said_before_a_seq_is_in_no_view_at_no_time(store: Store) -> None:
-    """N-45: every view begins at the bound, and everything after it is unchanged."""
+    """N-45, N-46: every view begins at the bound, all after it is unchanged, and the log records it."""
     session = store.session("s")
     count(session, 20)
     report = session.drop_history(8, reason="old")
     assert (report.session, report.before, report.events, report.messages) == ("s", 8, 7, 7)
     assert report.seq == session.seq == 21
+    assert report.bytes == len(b'{"message":{"n":1}}') * 7
+    (*_, event) = session.events()
+    assert event.data == {"before": 8, "reason": "old", "events": 7, "messages": 7}
     for view in ("model", "history"):
         assert numbers(session, view=view) == list(range(8, 21))
         assert numbers(session, view=view, at=9) == [8, 9]
@@ -52,23 +55,6 @@ def test_what_was_said_before_a_seq_is_in_no_view_at_no_time(store: Store) -> No
     assert [event.message for event in session.events()][6:8] == [None, {"n": 8}]
     shared = [one["data"].get("message") for one in session.share() if "seq" in one]
     assert shared[6:8] == [None, {"n": 8}]
-
-
-def test_the_log_says_that_history_was_dropped_and_why(store: Store) -> None:
-    """N-46: the event has the bound, the reason and the numbers of the report."""
-    session = store.session("s")
-    count(session, 5)
-    session.append("x.todo", {"n": 6})
-    report = session.drop_history(7, reason="thirty days are over")
-    (event,) = [event for event in session.events() if event.kind == "history.dropped"]
-    assert event.seq == report.seq
-    assert event.data == {
-        "before": 7,
-        "reason": "thirty days are over",
-        "events": 6,
-        "messages": 5,
-    }
-    assert report.bytes == len(b'{"message":{"n":1}}') * 5 + len(b'{"n":6}')
 
 
 @pytest.mark.parametrize("bound", [-1, 7, 1.0, "2", None, True])
@@ -252,19 +238,6 @@ def test_a_scrub_in_a_segment_of_its_own_leaves_nothing_either(
         assert said(session) == before
         assert session.verify().ok
         assert session.compact().sessions == 0
-
-
-def test_scrubbed_metadata_stay_scrubbed_when_history_is_dropped(store: Store) -> None:
-    """N-42, N-66: scrubbed metadata and usage are not history, and keep their replacement."""
-    session = store.create("s", metadata={"note": "is swordfish", "n": 1})
-    session.record_usage(model="m", input_tokens=1, note="swordfish")
-    count(session, 9)
-    session.scrub("swordfish")
-    session.drop_history(session.seq + 1)
-    for _ in range(2):
-        assert session.metadata == {"note": "is [redacted]", "n": 1}
-        assert session.usage["m"].input_tokens == 1
-        session.compact()
 
 
 def test_an_index_lists_no_dropped_seqs(files: Store, tmp_path: Path) -> None:

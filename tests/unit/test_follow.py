@@ -224,36 +224,3 @@ def test_four_writers_are_followed_exactly_once(tmp_path: Path) -> None:
                 assert writer.wait(60) == 0
         assert sorted(found) == sorted(info.id for info in store.sessions().items)
         assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in found.values())
-
-
-IDLE = """
-import sys, time, hansard
-with hansard.open(sys.argv[1], read_only=True) as store:
-    follower = store.follow()
-    while follower.take(0.0) is not None:
-        pass
-    calls = 0
-    stamps = store._backend.stamps
-    def counted():
-        global calls
-        calls += 1
-        return stamps()
-    type(store._backend).stamps = lambda self: counted()
-    assert follower.take(2.0) is None
-print(calls)
-"""
-
-
-def test_waiting_is_not_busy(tmp_path: Path) -> None:
-    """An idle follower polls a few dozen times in two seconds."""
-    with hansard.open(tmp_path / "s", durability="os") as store:
-        for number in range(50):
-            say(store, f"{number}", 1)
-    looked = subprocess.run(
-        [sys.executable, "-c", IDLE, str(tmp_path / "s")],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert 2 <= int(looked.stdout) <= 60

@@ -83,51 +83,29 @@ def write_fork(root: Path, name: str, parent: str, seq: int, **data: Any) -> Non
     (folder / "log.jsonl").write_bytes(log.data)
 
 
-def break_circle(root: Path) -> str:
-    """Three sessions, each forked from the next."""
-    for name, parent in (("a", "b"), ("b", "c"), ("c", "a")):
-        write_fork(root, name, parent, 3)
-    return "circle"
+#: Forks, as name, parent and seq, with what is said of session a. `whole` has one event.
+BROKEN = {
+    "circle": ([("a", "b", 3), ("b", "c", 3), ("c", "a", 3)], "circle"),
+    "itself": ([("a", "a", 3)], "circle"),
+    "missing": ([("a", "missing", 3)], "'missing' at seq 3, which is missing"),
+    "too short": ([("b", "whole", 1), ("a", "b", 3)], "has only 2 events"),
+    "another": ([("a", "whole", 1)], "another session has its id"),
+}
 
 
-def break_self(root: Path) -> str:
-    """A session forked from itself."""
-    write_fork(root, "a", "a", 3)
-    return "circle"
-
-
-def break_missing(root: Path) -> str:
-    """A parent that is not there."""
-    write_fork(root, "a", "missing", 3)
-    return "'missing' at seq 3, which is missing"
-
-
-def break_short(root: Path) -> str:
-    """A parent that has fewer events than the child inherits."""
-    write_fork(root, "b", "c", 1)
-    (root / "sessions" / "c").mkdir()
-    (root / "sessions" / "c" / "log.jsonl").write_bytes(HandwrittenLog("c").message({"n": 1}).data)
-    write_fork(root, "a", "b", 3)
-    return "has only 2 events"
-
-
-def break_anew(root: Path) -> str:
-    """A parent that began at another time."""
-    (root / "sessions" / "c").mkdir()
-    (root / "sessions" / "c" / "log.jsonl").write_bytes(HandwrittenLog("c").message({"n": 1}).data)
-    write_fork(root, "a", "c", 1, created=TIME.replace("2026", "2025"))
-    return "another session has its id"
-
-
-@pytest.mark.parametrize(
-    "broken", [break_circle, break_self, break_missing, break_short, break_anew]
-)
-def test_a_broken_lineage_is_damage(broken: Callable[[Path], str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_lineage_is_damage(broken: str, tmp_path: Path) -> None:
     """N-52, N-31, N-35: a circle, or a missing, too short or different parent, is reported as damage."""
     root = tmp_path / "s"
     with hansard.open(root, durability="os") as store:
         store.session("good").add_message({"n": 1})
-        says = broken(root)
+        forks, says = BROKEN[broken]
+        began = {"created": TIME.replace("2026", "2025")} if broken == "another" else {}
+        for name, parent, seq in forks:
+            write_fork(root, name, parent, seq, **began)
+        (root / "sessions" / "whole").mkdir()
+        whole = HandwrittenLog("whole").message({"n": 1})
+        (root / "sessions" / "whole" / "log.jsonl").write_bytes(whole.data)
         session = store.session("a")
         reads: list[Callable[[], object]] = [
             session.messages,

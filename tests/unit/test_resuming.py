@@ -99,7 +99,13 @@ def test_a_failed_run_keeps_everything_until_then(
 
 
 def test_arguments_and_results_are_copies(store: Store) -> None:
-    """N-63: changing arguments or results of forks, streams and states changes no session."""
+    """N-63: changing arguments or results of sessions, forks and streams changes nothing that is stored."""
+    plain: dict[str, Any] = {"content": {"list": [1]}}
+    store.session("plain").add_message(plain)
+    plain["content"]["list"].append(2)
+    for event in store.session("plain").events():
+        event.data["message"]["content"]["list"].append(3)
+    assert store.session("plain").messages() == [{"content": {"list": [1]}}]
     session = store.session("s")
     fields: dict[str, Any] = {"meta": {"a": [1]}}
     stream = session.stream(**fields)

@@ -114,45 +114,6 @@ def test_a_bad_argument_appends_nothing(
     assert session.seq == 1
 
 
-def test_mutable_arguments_and_results_are_not_shared(session: Session) -> None:
-    """N-63: changing an argument or a result changes nothing that is stored."""
-    message: dict[str, Any] = {"content": {"list": [1]}}
-    session.add_message(message)
-    session.set_metadata(deep={"list": [1]})
-    message["content"]["list"].append("passed in")
-
-    def spoil(value: Any) -> None:
-        """Change every dict and list inside a value."""
-        if isinstance(value, dict):
-            for item in list(value.values()):
-                spoil(item)
-            value["spoilt"] = True
-        elif isinstance(value, list):
-            for item in value:
-                spoil(item)
-            value.append("spoilt")
-
-    state = session.state()
-    for result in (
-        session.messages(),
-        session.messages(last=1),
-        [event.data for event in session.events()],
-        [event.message for event in session.events()],
-        session.metadata,
-        state.metadata,
-        state.kinds,
-        session.state(at=1).kinds,
-    ):
-        spoil(result)
-    assert session.messages() == session.messages(last=5) == [{"content": {"list": [1]}}]
-    assert session.metadata == session.state().metadata == {"deep": {"list": [1]}}
-    assert session.state().kinds == {"message.added": 1, "metadata.set": 1}
-    changes: dict[str, Any] = {"deep": {"more": [2]}}
-    session.patch_metadata(changes)
-    changes["deep"]["more"].append(3)
-    assert session.metadata == {"deep": {"list": [1], "more": [2]}}
-
-
 # -- reading ------------------------------------------------------------------------------------
 
 
@@ -225,21 +186,3 @@ def test_events_can_be_followed(store: Store) -> None:
     store.delete("s")
     with pytest.raises(hansard.SessionDeleted):
         next(later)
-
-
-def test_a_slow_follower_ends_with_its_store(store: Store) -> None:
-    """Following a session whose store is closed raises `Closed`."""
-    following = store.session("s").events(follow=True)
-    caught: list[BaseException] = []
-
-    def follow() -> None:
-        try:
-            next(following)
-        except hansard.Closed as error:
-            caught.append(error)
-
-    follower = threading.Thread(target=follow, daemon=True)
-    follower.start()
-    store.close()
-    follower.join(60)
-    assert len(caught) == 1

@@ -192,12 +192,3 @@ def test_one_bad_session_hides_no_other_from_verify(tmp_path: Path) -> None:
         "linked": False,
         "newer": False,
     }
-
-
-def test_health_says_where_and_how(store: Store, tmp_path: Path) -> None:
-    """`health` returns path, durability and whether the store can be written."""
-    health = store.health()
-    assert health.writable
-    assert health.durability in {"none", "os", "sync"}
-    assert health.where in {"memory:", str(tmp_path / "store")}
-    assert store.sessions().items == []

@@ -30,15 +30,6 @@ def test_a_finished_message_is_one_message(session: Session) -> None:
     assert session.state().message_count == 1
 
 
-def test_a_better_message_can_stand_for_the_parts(session: Session) -> None:
-    """`finish(message)` adds the given message, with its tool calls."""
-    stream = session.stream()
-    stream.write("let me see")
-    message = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]}
-    stream.finish(message)
-    assert session.messages() == [message]
-
-
 def test_what_is_over_is_over(session: Session) -> None:
     """A finished or discarded stream takes no more text; other types are refused."""
     done, gone = session.stream(), session.stream()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,29 +45,18 @@ def marker(directory: Path) -> Path:
     return directory / ".git" / workspace.MARKER
 
 
-def latest(
-    store: Store,
-    directory: Path | str | None = None,
-    *,
-    archived: bool = False,
-    skip_damaged: bool = False,
-) -> str | None:
+def latest(store: Store, directory: Path | str | None = None, **options: Any) -> str | None:
     """Return the id of the latest session."""
-    found = store.latest(workspace=directory, archived=archived, skip_damaged=skip_damaged)
+    found = store.latest(workspace=directory, **options)
     return None if found is None else found.id
 
 
-def damage(store: Path, name: str, place: Callable[[bytes], int]) -> None:
-    """Change one byte of a log."""
+def damage(store: Path, name: str) -> None:
+    """Change one byte of the last line of a log."""
     path = log_of(store, name)
     data = bytearray(path.read_bytes())
-    data[place(bytes(data))] ^= 1
+    data[data.rindex(b'"content"') + 1] ^= 1
     path.write_bytes(data)
-
-
-def last_record(data: bytes) -> int:
-    """Return an offset in the last line of a log."""
-    return data.rindex(b'"content"') + 1
 
 
 @pytest.fixture
@@ -84,16 +74,13 @@ def test_the_latest_session_has_the_last_activity(store: Store) -> None:
     say(store, "b", hours=1)
     say(store, "c", hours=3)
     say(store, "a", hours=2)
-    found = store.latest()
-    assert isinstance(found, Session)
-    assert found.id == "b"
+    assert isinstance(store.latest(), Session)
+    assert latest(store) == "b"
     say(store, "c")
     assert latest(store) == "c"
     store.delete("c")
     assert latest(store) == "b"
-    found = store.latest(prefix="a")
-    assert found is not None
-    assert found.id == "a"
+    assert latest(store, prefix="a") == "a"
     assert store.latest(prefix="x") is None
     store.session("b").archive()
     assert latest(store) == "a"
@@ -202,7 +189,7 @@ def test_a_fork_inherits_its_workspace(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_moved_repository_keeps_its_sessions(store: Store, tmp_path: Path) -> None:
-    """A moved or renamed git repository keeps its sessions; other directories are known by their paths."""
+    """N-87: a moved git repository keeps its sessions; other directories are known by their paths."""
     directory = repository(tmp_path / "before")
     say(store, "s", hours=1).set_workspace(directory)
     say(store, "sub", hours=2).set_workspace(directory / "src")
@@ -214,25 +201,17 @@ def test_a_moved_repository_keeps_its_sessions(store: Store, tmp_path: Path) -> 
     assert latest(store, moved / "src") == "sub"
     assert latest(store, moved / "other") is None
     assert latest(store, plain.rename(tmp_path / "plain2")) is None
+    # Another repository at the old path has none of its sessions.
+    repository(directory)
+    say(store, "new").set_workspace(directory)
+    assert latest(store, directory) == "new"
+    assert latest(store, moved) == "s"
     # Continued there, and moved again.
     say(store, "t").set_workspace(moved)
     again = moved.rename(tmp_path / "again")
     assert latest(store, again) == "t"
     store.delete("t")
     assert latest(store, again) == "s"
-
-
-def test_another_repository_at_an_old_path_has_none_of_its_sessions(
-    store: Store, tmp_path: Path
-) -> None:
-    """N-87: sessions of a moved repository do not belong to a new repository at the old path."""
-    directory = repository(tmp_path / "project")
-    say(store, "old", hours=1).set_workspace(directory)
-    moved = directory.rename(tmp_path / "moved")
-    repository(directory)
-    say(store, "new", hours=2).set_workspace(directory)
-    assert latest(store, directory) == "new"
-    assert latest(store, moved) == "old"
 
 
 @pytest.mark.parametrize("tagged", [False, True], ids=["fresh copy", "used copy"])
@@ -319,37 +298,17 @@ def test_the_marker_is_private_and_written_once(store: Store, tmp_path: Path) ->
     assert store.session("c").metadata["workspace_id"] == f"{ids.pop()}/src"
 
 
-SPOILED = [
-    "link",
-    "dangling link",
-    "directory",
-    "pipe",
-    "no HEAD",
-    ".git is a link",
-    "pointer",
-    "NUL",
-]
-
-
-def spoil(how: str, directory: Path, outside: Path) -> None:
-    """Replace the file or the git directory by something else."""
-    git = directory / ".git"
-    if how == "link":
-        marker(directory).symlink_to(outside / "secret")
-    elif how == "dangling link":
-        marker(directory).symlink_to(outside / "nothing")
-    elif how == "directory":
-        marker(directory).mkdir()
-    elif how == "pipe":
-        os.mkfifo(marker(directory))
-    elif how == "no HEAD":
-        (git / "HEAD").unlink()
-    else:
-        shutil.rmtree(git)
-        if how == ".git is a link":
-            git.symlink_to(outside)
-        else:
-            git.write_text(f"gitdir: {outside}\n" if how == "pointer" else "gitdir: \0\n")
+#: What replaces the file, or the git directory; given this directory, and one outside of the repository.
+SPOILED: dict[str, Callable[[Path, Path], object]] = {
+    "link": lambda git, outside: (git / workspace.MARKER).symlink_to(outside / "secret"),
+    "dangling link": lambda git, outside: (git / workspace.MARKER).symlink_to(outside / "nothing"),
+    "directory": lambda git, _: (git / workspace.MARKER).mkdir(),
+    "pipe": lambda git, _: os.mkfifo(git / workspace.MARKER),
+    "no HEAD": lambda git, _: (git / "HEAD").unlink(),
+    ".git is a link": lambda git, outside: (shutil.rmtree(git), git.symlink_to(outside)),
+    "pointer": lambda git, outside: (shutil.rmtree(git), git.write_text(f"gitdir: {outside}\n")),
+    "NUL": lambda git, _: (shutil.rmtree(git), git.write_text("gitdir: \0\n")),
+}
 
 
 @pytest.mark.parametrize("how", SPOILED)
@@ -361,7 +320,7 @@ def test_anything_in_place_of_the_marker_is_not_changed(
     outside.mkdir()
     (outside / "secret").write_text("mine")
     directory = repository(tmp_path / "project")
-    spoil(how, directory, outside)
+    SPOILED[how](directory / ".git", outside)
     before = tree(outside), tree(directory)
     say(store, "s").set_workspace(directory)
     assert (tree(outside), tree(directory)) == before
@@ -428,7 +387,7 @@ def test_a_damaged_newest_session_is_reported_and_not_skipped(local: Path) -> No
         say(store, "old", hours=5)
         say(store, "new", hours=2)
         say(store, "new", hours=1)
-    damage(local, "new", last_record)
+    damage(local, "new")
     with hansard.open(local) as store:
         with pytest.raises(hansard.Damaged, match=r"'new'.*skip_damaged=True") as caught:
             store.latest()
@@ -447,7 +406,7 @@ def test_damage_in_another_workspace_is_not_reported(tmp_path: Path, local: Path
         say(store, "mine", hours=5).set_workspace(ours)
         store.create("hurt", workspace=theirs)
         say(store, "hurt", hours=1)
-    damage(local, "hurt", last_record)
+    damage(local, "hurt")
     with hansard.open(local) as store:
         assert latest(store, ours) == "mine"
         for directory in (theirs, None):

@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import hansard
 from hansard import aio
-from hansard.backend.contract import AppendRequest
 from hansard.errors import SyncFailed
-from hansard.event.event import NewEvent
 from hansard.log import disk
 from tests.crashlab import faults
 from tests.faults.test_group_commit import Stay
@@ -76,28 +73,3 @@ async def test_a_failed_sync_is_an_error_of_each_task(tmp_path: Path) -> None:
         # A slow loop may have submitted some of them after the failure: those were refused.
         last = await session.seq
         assert (await session.add_message({"n": 9})).seq == last + 1
-
-
-@pytest.mark.parametrize("place", ["memory:", "files"])
-def test_appends_of_a_group_are_answered_one_by_one(place: str, tmp_path: Path) -> None:
-    """N-22, N-56: `append_many` does each append as if it were alone, and returns its answer."""
-    with hansard.open(place if place == "memory:" else tmp_path / "store") as store:
-        log = store.session("s")._log
-        draft = NewEvent("x.said", b"{}", control=False)
-        answers = log.append_many(
-            [
-                AppendRequest((draft,), expected_seq=1),
-                AppendRequest((draft, draft), key="k"),
-                AppendRequest((draft,), expected_seq=2),
-                AppendRequest((draft,), key="k"),
-                AppendRequest((draft,), new_only=True),
-            ]
-        )
-        assert [
-            type(answer).__name__
-            if isinstance(answer, Exception)
-            else [event.seq for event in answer]
-            for answer in answers
-        ] == ["SeqConflict", [1, 2], [3], [1, 2], "SessionExists"]
-        assert [event.seq for event in store.session("s").events()] == [1, 2, 3]
-        assert log.append_many([]) == []

@@ -77,18 +77,6 @@ def test_a_warm_state_is_of_the_session_that_has_the_name(store: Store) -> None:
     assert (session.state().seq, session.state().message_count) == (1, 1)
 
 
-def test_origin_of_anything_else_is_none(store: Store) -> None:
-    """Only a first event of the right kind and shape makes a fork."""
-    session = store.session("a")
-    session.add_message({"n": 1})
-    assert lineage.fork_source(None) is None
-    assert lineage.fork_source(session._log.reader().first()) is None
-    assert lineage.fork_source(Event(1, "", "session.forked", b'{"parent":7}')) is None
-    forked = lineage.fork_source(Event(4, "", "session.forked", b'{"parent":"p","seq":3,"new":[]}'))
-    assert forked is not None
-    assert (forked.parent, forked.seq, forked.created) == ("p", 3, "")
-
-
 def test_a_namesake_of_an_ancestor_is_never_read(store: Store) -> None:
     """N-68, N-51: a fork of a purged parent raises, and shows nothing of another session with that id."""
     root = store.session("a")

@@ -20,15 +20,6 @@ def redacted(seq: int, of: int, /, **data: Any) -> Event:
     return event(seq, "message.redacted", seq=of, **data)
 
 
-def test_nothing_is_nothing() -> None:
-    """Without redactions nothing is masked, and the result is false."""
-    assert redaction.of([event(1, "metadata.set", metadata={})]) is NOTHING
-    assert redaction.joined([NOTHING, NOTHING]) is NOTHING
-    assert not NOTHING
-    message = event(2, "message.added", message={"n": 1})
-    assert NOTHING.mask(message) is message
-
-
 def test_what_is_taken_out_leaves_its_place() -> None:
     """N-66: a redacted event keeps seq, time, kind and key, and nothing of its content."""
     found = redaction.of([redacted(9, 1), redacted(10, 2), redacted(11, 3)])

@@ -45,23 +45,3 @@ def test_the_last_are_the_end_of_all(take: view.MessageFormat[Any]) -> None:
     assert view.read_all(log, take, view.ranges_of(log, upto=12), after=10) == everything[:2]
     assert last(log, take, ranges, 5, after=3_508) == everything[-2:]
     assert last(log, take, view.ranges_of(log, upto=10), 5) == []
-
-
-def test_reading_ends_when_enough_is_there() -> None:
-    """N-77: the last messages need no chunk before the one that contains them."""
-    log = filled()
-    seen = []
-
-    def taken(chunk: Any) -> list[tuple[int, bytes]]:
-        found: list[tuple[int, bytes]] = chunk.messages_json()
-        seen.append(len(found))
-        return found
-
-    whole = view.encoded
-    take = view.MessageFormat(taken, whole.from_data, whole.from_message, whole.is_message)
-    ranges = view.ranges_of(log)
-    assert len(last(log, take, ranges, 10)) == 10
-    assert len(seen) <= 4, "2,500 events after the messages are three chunks"
-    seen.clear()
-    assert last(log, take, ranges, 10, after=3_600) == []
-    assert len(seen) <= 3
