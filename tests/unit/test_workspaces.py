@@ -298,16 +298,25 @@ def test_the_marker_is_private_and_written_once(store: Store, tmp_path: Path) ->
     assert store.session("c").metadata["workspace_id"] == f"{ids.pop()}/src"
 
 
+def replace_git(git: Path, text: str = "", *, target: Path | None = None) -> None:
+    """Replace the git directory by a file or a link."""
+    shutil.rmtree(git)
+    if target is None:
+        git.write_text(text)
+    else:
+        git.symlink_to(target)
+
+
 #: What replaces the file, or the git directory; given this directory, and one outside of the repository.
 SPOILED: dict[str, Callable[[Path, Path], object]] = {
-    "link": lambda git, outside: (git / workspace.MARKER).symlink_to(outside / "secret"),
-    "dangling link": lambda git, outside: (git / workspace.MARKER).symlink_to(outside / "nothing"),
-    "directory": lambda git, _: (git / workspace.MARKER).mkdir(),
+    "link": lambda git, outside: os.symlink(outside / "secret", git / workspace.MARKER),
+    "dangling link": lambda git, outside: os.symlink(outside / "no", git / workspace.MARKER),
+    "directory": lambda git, _: os.mkdir(git / workspace.MARKER),
     "pipe": lambda git, _: os.mkfifo(git / workspace.MARKER),
-    "no HEAD": lambda git, _: (git / "HEAD").unlink(),
-    ".git is a link": lambda git, outside: (shutil.rmtree(git), git.symlink_to(outside)),
-    "pointer": lambda git, outside: (shutil.rmtree(git), git.write_text(f"gitdir: {outside}\n")),
-    "NUL": lambda git, _: (shutil.rmtree(git), git.write_text("gitdir: \0\n")),
+    "no HEAD": lambda git, _: os.remove(git / "HEAD"),
+    ".git is a link": lambda git, outside: replace_git(git, target=outside),
+    "pointer": lambda git, outside: replace_git(git, f"gitdir: {outside}\n"),
+    "NUL": lambda git, _: replace_git(git, "gitdir: \0\n"),
 }
 
 

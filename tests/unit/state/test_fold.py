@@ -47,26 +47,6 @@ def test_events_add_up() -> None:
     assert fold.metadata_of(EVENTS) == state.metadata
 
 
-def test_one_by_one_is_all_at_once() -> None:
-    """The fold has the same result however its events are cut into pieces."""
-    for cut in range(len(EVENTS) + 1):
-        first = fold.apply_all(fold.EMPTY, EVENTS[:cut])
-        state = first
-        for one in EVENTS[cut:]:
-            state = fold.apply(state, one)
-        assert state == fold.apply_all(first, EVENTS[cut:]) == fold.apply_all(fold.EMPTY, EVENTS)
-
-
-def test_the_given_state_stays_as_it_is() -> None:
-    """N-63: the fold changes neither the state nor the events that it is given."""
-    state = fold.apply_all(fold.EMPTY, EVENTS[:3])
-    before = copy.deepcopy(state)
-    fold.apply_all(state, EVENTS[3:])
-    assert state == before
-    assert State() == fold.EMPTY
-    assert fold.apply_all(state, []) is state
-
-
 #: The examples of RFC 7396, appendix A, that begin and end with an object.
 MERGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from hansard import Event
 from hansard.state import redaction
@@ -33,19 +32,6 @@ def test_what_is_taken_out_leaves_its_place() -> None:
     assert found.mask(other) is other
 
 
-def test_what_was_streamed_goes_with_its_message() -> None:
-    """A redaction with a stream masks all parts of the stream, and marks them as ended."""
-    found = redaction.of([redacted(9, 3, stream="s")])
-    part = event(2, "message.part", stream="s", text="secret", message={"role": "user"})
-    assert found.mask(part).data == {"stream": "s", "over": True, "redacted": True}
-    own = event(3, "message.part", stream="s", text="secret")
-    assert found.mask(own).data == {"stream": "s", "over": True, "redacted": True}
-    other = event(4, "message.part", stream="t", text="fine")
-    assert found.mask(other) is other
-    odd = event(5, "message.part", of="a newer version")
-    assert found.mask(odd) is odd
-
-
 def test_data_can_stand_instead() -> None:
     """A scrubbed message is shown without its secrets; after a redaction without data it stays empty."""
     clean = {"message": {"content": "[redacted]"}}
@@ -57,16 +43,6 @@ def test_data_can_stand_instead() -> None:
     assert gone.seqs == {1: None}
     cleaner = redaction.of([redacted(9, 1, data=later), redacted(10, 1, data=clean)])
     assert cleaner.mask(said).data == clean
-
-
-@pytest.mark.parametrize("swapped", [False, True])
-def test_of_two_that_leave_something_the_stricter_counts(swapped: bool) -> None:
-    """Joined redactions leave of each event what the strictest one leaves, in any order."""
-    both = [Redactions({1: b"{}", 2: None}, frozenset("s")), Redactions({1: None}, frozenset("t"))]
-    if swapped:
-        both.reverse()
-    assert redaction.joined(both) == Redactions({1: None, 2: None}, frozenset("st"))
-    assert redaction.joined([NOTHING, *both]) == redaction.joined(both)
 
 
 def test_an_ancestor_s_redactions_count_up_to_the_fork() -> None:

@@ -68,18 +68,3 @@ def test_a_beginning_is_looked_for_further_back() -> None:
     streams.complete(SAID[:5])
     assert not streams.cut()
     assert streams.unfinished() == LEFT[1:]
-
-
-def test_what_is_looked_for_further_back_is_only_what_is_known() -> None:
-    """Reading further back adds no parts of other messages."""
-    streams = StreamAssembler(frozenset())
-    assert [one.seq for one in streams.backwards(SAID[6:7])] == [9]
-    streams.complete(SAID[:6])
-    assert streams.unfinished() == LEFT[1:2]
-
-
-def test_without_its_beginning_a_message_is_the_assistant_s() -> None:
-    """A message whose first part is not in the view is shown as the assistant's."""
-    streams = StreamAssembler(frozenset())
-    streams.forwards(SAID[6:7])
-    assert streams.unfinished() == [(9, {"role": "assistant", "content": "c2", "partial": True})]
