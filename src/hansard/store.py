@@ -177,7 +177,7 @@ def _parse_url(path: str, schema: str | None) -> "StoreUrl | None":
             try:
                 import psycopg  # noqa: F401 - an optional dependency, may be missing or without its libpq
             except ImportError:
-                from hansard.backend.postgres.errors import missing_extra
+                from hansard.backend.postgres.server_errors import missing_extra
 
                 raise missing_extra() from None
             return url

@@ -24,12 +24,12 @@ from hansard.backend.contract import (
 from hansard.backend.postgres import compact, schema
 from hansard.backend.postgres.append import Writer, deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connections
-from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.index_tables import PURGE, PostgresTables
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.notify import Notifier
 from hansard.backend.postgres.read import Prefetch, RowReader
 from hansard.backend.postgres.schema import session_number
+from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.backend.postgres.stage import PostgresStage
 from hansard.backend.postgres.url import StoreUrl
 from hansard.backend.status import DatabaseServer, StoreStatus

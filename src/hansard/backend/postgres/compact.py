@@ -17,8 +17,8 @@ from psycopg.types.numeric import Int8
 from hansard.backend.contract import CompactionFilter, CompactionResult
 from hansard.backend.postgres.append import deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connections, DedicatedConnection
-from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.read import COLUMNS, SessionRow
+from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.errors import BackendUnavailable, LockTimeout, SessionNotFound
 from hansard.event import kinds
 from hansard.event.event import Event

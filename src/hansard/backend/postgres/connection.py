@@ -34,8 +34,8 @@ from psycopg.types.numeric import Int8
 from psycopg.types.string import ByteaBinaryLoader
 
 from hansard.backend.contract import Hold
-from hansard.backend.postgres import errors
-from hansard.backend.postgres.errors import ConnectionLost
+from hansard.backend.postgres import server_errors
+from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.backend.postgres.url import StoreUrl
 from hansard.errors import BackendUnavailable, Closed
 from hansard.log import disk
@@ -246,7 +246,7 @@ class Connections:
         try:
             return do(connection)
         except psycopg.Error as error:
-            raise errors.to_error(self.url, error, connection) from None
+            raise server_errors.to_error(self.url, error, connection) from None
         finally:
             self._give_back(connection)
 
@@ -279,7 +279,7 @@ class Connections:
         try:
             yield connection
         except psycopg.Error as error:
-            raise errors.to_error(self.url, error, connection) from None
+            raise server_errors.to_error(self.url, error, connection) from None
         finally:
             self._give_back(connection)
 
@@ -383,9 +383,9 @@ class Connections:
         try:
             connection = self._connect()
         except psycopg.Error as error:
-            lost = errors.not_connected(self.url, error)
+            lost = server_errors.not_connected(self.url, error)
             # A mistake in the URL shows at the first connection. Later, anything may pass.
-            if self._connected or errors.is_unreachable(error):
+            if self._connected or server_errors.is_unreachable(error):
                 raise lost from None
             raise lost.error from None
         self._connected = True
@@ -464,7 +464,7 @@ class DedicatedConnection:
         try:
             yield connection
         except psycopg.Error as error:
-            raise errors.to_error(self._connections.url, error, connection) from None
+            raise server_errors.to_error(self._connections.url, error, connection) from None
 
     def close(self, *, unlock: bool = False) -> None:
         """Close the connection; the next use opens another. `unlock`: release its advisory locks first."""

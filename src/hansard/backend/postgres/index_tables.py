@@ -17,8 +17,8 @@ from hansard.backend.postgres.connection import (
     DedicatedConnection,
     lock_number,
 )
-from hansard.backend.postgres.errors import ConnectionLost, to_error
 from hansard.backend.postgres.schema import SEARCH_PATH
+from hansard.backend.postgres.server_errors import ConnectionLost, to_error
 from hansard.errors import HansardError
 
 Answer = TypeVar("Answer")

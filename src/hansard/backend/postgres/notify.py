@@ -12,7 +12,7 @@ from typing import Final
 from weakref import ref
 
 from hansard.backend.postgres.connection import Connections, DedicatedConnection
-from hansard.backend.postgres.errors import ConnectionLost
+from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.errors import HansardError
 from hansard.log import disk
 

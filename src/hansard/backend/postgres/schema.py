@@ -12,7 +12,7 @@ import psycopg
 from psycopg.types.numeric import Int8
 
 from hansard.backend.postgres.connection import Connection, Connections, lock_number
-from hansard.backend.postgres.errors import describe
+from hansard.backend.postgres.server_errors import describe
 from hansard.backend.postgres.url import StoreUrl
 from hansard.errors import BackendUnavailable, StoreNotFound, UnknownFormat
 

@@ -15,8 +15,8 @@ from psycopg.types.numeric import Int8
 from hansard.backend.contract import AppendRequest, Stage, key_used, nothing_staged
 from hansard.backend.postgres.append import PendingInsert, deleted
 from hansard.backend.postgres.connection import Connection, DedicatedConnection
-from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.schema import session_number
+from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.errors import BackendUnavailable
 from hansard.event.event import NewEvent
 from hansard.log import format
