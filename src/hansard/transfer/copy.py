@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import AppendRequest, Backend, Head, Log, LogReader, Progress
+from hansard.backend.contract import AppendRequest, Backend, Log, LogReader, Progress
 from hansard.errors import (
     Damaged,
     HansardError,
@@ -254,24 +254,21 @@ class _Copier:
         self._complete = self._found = self._copied = self._done = self._total = 0
         #: What each session was forked from; None if it was not, or is copied as if it were not.
         self._origins: dict[str, SessionForked | None] = {}
+        #: Number of events that each session has itself.
+        self._lengths: dict[str, int] = {}
         #: Sessions that inherit from outside of the source's scope.
         self._flat: set[str] = set()
 
     def run(self) -> CopyReport:
-        order = self._in_order()
+        order = [session_id for session_id in self._in_order() if session_id not in self._failed]
         ancestors = [session_id for session_id in order if session_id not in self._wanted]
-        heads = {session_id: self._head(session_id) for session_id in order}
-        for session_id, head in heads.items():
-            forked = self._origins.get(session_id)
-            self._total += 0 if head is None else head.seq - (0 if forked is None else forked.seq)
+        self._total = sum(self._lengths[session_id] for session_id in order)
         for session_id in order:
-            if heads[session_id] is None:
-                continue
             before = self._copied
             try:
                 self._check_parent(session_id)
                 self._copy(session_id)
-                if self._copied > before and session_id not in self._wanted:
+                if self._copied > before and session_id in ancestors:
                     self._delete_as_in_source(session_id)
             except HansardError as error:
                 self._failed[session_id] = str(error)
@@ -283,15 +280,16 @@ class _Copier:
     def _in_order(self) -> list[str]:
         """Return all sessions to copy, parents before their children."""
         order: dict[str, None] = {}
-        inside = self._source.prefix
         for session_id in self._wanted:
             way: list[str] = []
             at: str | None = session_id
             while at is not None and at not in order and at not in way:
                 way.append(at)
                 at = self._parent_of(at)
-                if at is not None and (at in self._flat or not at.startswith(inside)):
+                if at is not None and (at in self._flat or not at.startswith(self._source.prefix)):
                     self._flat.add(session_id)
+                    forked = self._origins[session_id]
+                    self._lengths[session_id] += 0 if forked is None else forked.seq
                     self._origins[session_id] = None
                     way, at = [session_id], None
             order.update(dict.fromkeys(reversed(way)))
@@ -299,11 +297,16 @@ class _Copier:
 
     def _parent_of(self, session_id: str) -> str | None:
         try:
-            forked = lineage.fork_source(self._reader(session_id).first())
+            reader = self._reader(session_id)
+            head = reader.head()
+            if head is None:
+                raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
+            forked = lineage.fork_source(reader.first())
         except HansardError as error:
             self._failed[session_id] = str(error)
             return None
         self._origins[session_id] = forked
+        self._lengths[session_id] = head.seq - (0 if forked is None else forked.seq)
         return None if forked is None else forked.parent
 
     def _reader(self, session_id: str) -> LogReader:
@@ -312,22 +315,6 @@ class _Copier:
             return self._source.log(session_id, from_trash=True).reader()
         found = self._source.log(session_id).reader()
         return lineage.with_ancestors(self._source, found) if session_id in self._flat else found
-
-    def _head(self, session_id: str) -> Head | None:
-        """Return where a session ends; None, and the reason among the failures, if it cannot be read."""
-        if session_id in self._failed:
-            return None
-        try:
-            return self._last(session_id, self._reader(session_id))
-        except HansardError as error:
-            self._failed[session_id] = str(error)
-            return None
-
-    def _last(self, session_id: str, source: LogReader) -> Head:
-        head = source.head()
-        if head is None:
-            raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
-        return head
 
     def _check_parent(self, session_id: str) -> None:
         """Raise if a fork would have no parent, or a different one, in the target."""
@@ -349,10 +336,8 @@ class _Copier:
 
     def _copy(self, session_id: str) -> None:
         source = self._reader(session_id)
-        first = source.first()
-        while first is not None:
-            begin = 0 if session_id in self._flat else first.seq - 1
-            upto = self._copy_upto(session_id, source, begin)
+        while True:
+            upto = self._copy_upto(session_id, source)
             # An event that was redacted concurrently may have been copied without its data: copy the
             # redaction, too.
             source = self._reader(session_id)
@@ -360,19 +345,23 @@ class _Copier:
                 break
         self._complete += 1
 
-    def _copy_upto(self, session_id: str, source: LogReader, begin: int) -> int:
+    def _copy_upto(self, session_id: str, source: LogReader) -> int:
         """Copy all events that the source has now; return the last seq."""
-        head = self._last(session_id, source)
+        first, head = source.first(), source.head()
+        if first is None or head is None:
+            raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
         target, end = self._in_target(session_id)
+        moving: Iterator[Moved]
         redacted = redaction.joined(
             [redaction.of(source.controls()), redaction.of(target.reader().controls())]
         )
-        moving: Iterator[Moved]
         if session_id in self._flat:
             # All events of a fork, as those of a session that is not one.
+            begin = 0
             shared = share.given_away(source, head.seq, redact=False, alone=True)
             moving = (Moved(alone(event), more) for event, more, _ in shared)
         else:
+            begin = first.seq - 1
             moving = _masked(_stored(source, begin, head.seq), redacted)
         if end is None:
             with self._target.stage(session_id, before=begin) as stage:
@@ -382,8 +371,17 @@ class _Copier:
         else:
             existing = _masked(_stored(target.reader(), 0, min(end, head.seq)), redacted)
             self._compare(session_id, moving, existing)
-            end = max(end, begin)
-            digest = self._write(moving, _Appender(target, end))
+            at = end = max(end, begin)
+
+            def append(new: list[NewEvent], key: str | None) -> None:
+                nonlocal at
+                # Synced once, at the end.
+                done = target.append(AppendRequest(new, key, at, durable=False))
+                if done[0].seq != at + 1:
+                    raise _differs(self._target.where, session_id, at + 1)
+                at += len(new)
+
+            digest = self._write(moving, append)
             if end < head.seq:
                 target.sync()
         if _digest_of(_stored(target.reader(), end, head.seq)) != digest:
@@ -434,21 +432,6 @@ class _Copier:
         if self._progress is not None and (count != 1 or self._done % _STEP == 0):
             # The source may have grown since its events were counted.
             self._progress(self._done, max(self._done, self._total))
-
-
-class _Appender:
-    """Appends events to a session, if no one else does."""
-
-    def __init__(self, target: Log, end: int) -> None:
-        self._target = target
-        self._end = end
-
-    def __call__(self, new: list[NewEvent], key: str | None) -> None:
-        # Synced once, at the end.
-        done = self._target.append(AppendRequest(new, key, self._end, durable=False))
-        if done[0].seq != self._end + 1:
-            raise _differs("the target", self._target.session_id, self._end + 1)
-        self._end += len(new)
 
 
 def _differs(where: str, session_id: str, seq: int) -> SessionExists:
