@@ -10,6 +10,7 @@ too long was acknowledged, so no append waits for a compaction.
 
 import threading
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -105,37 +106,30 @@ def compact_store(
     """Compact sessions one by one; a failure is reported and does not stop the others."""
     wanted = sorted(session_ids)
     failed: dict[str, str] = {}
-    done: list[CompactReport] = []
+    totals: Counter[str] = Counter()
     unscoped = backend.unscoped
     with nullcontext() if dry_run else unscoped.compacting(vacuum=vacuum):
         # One for all, because it reads every session.
         pinned = PinnedSeqs(backend, checked=_NEAREST)
         for place, session_id in enumerate(wanted, 1):
             try:
-                done.append(_compact(backend, session_id, pinned, LEVEL, None, dry_run=dry_run))
+                done = _compact(backend, session_id, pinned, LEVEL, None, dry_run=dry_run)
             except (SessionDeleted, SessionNotFound):
                 continue
             except (BackendUnavailable, Closed, ReadOnly):
                 raise  # the same for every session
-            except HansardError as error:
-                failed[session_id] = str(error)
-                continue
             except Exception as error:  # noqa: BLE001 - such as zstd out of memory; does not stop the others
-                failed[session_id] = f"{type(error).__name__}: {error}"
+                ours = isinstance(error, HansardError)
+                failed[session_id] = str(error) if ours else f"{type(error).__name__}: {error}"
                 continue
+            for name in ("sessions", "before", "after", "blanked"):
+                totals[name] += getattr(done, name)
             if progress is not None:
                 progress(place, len(wanted))
         if not dry_run:
             erase_removed(backend)
-    return CompactReport(
-        sum(one.sessions for one in done),
-        sum(one.before for one in done),
-        sum(one.after for one in done),
-        sum(one.blanked for one in done),
-        failed,
-        dry_run,
-        vacuumed=vacuum and not dry_run and unscoped.needs_vacuum,
-    )
+    vacuumed = vacuum and not dry_run and unscoped.needs_vacuum
+    return CompactReport(**totals, failed=failed, dry_run=dry_run, vacuumed=vacuumed)
 
 
 def _compact(
@@ -155,7 +149,7 @@ def _compact(
     # A fork's state depends on its ancestors, which this log does not contain.
     forked = lineage.fork_source(reader.first()) is not None
     done = log.compact(
-        compaction_filter(partial(controls_of, log), partial(pinned.of, session_id)),
+        compaction_filter(lambda: log.reader().controls(), partial(pinned.of, session_id)),
         level=level,
         progress=progress,
         state=None if forked else partial(_state, log, known),
@@ -174,11 +168,6 @@ def _state(log: Log, known: SavedState | None, seq: int) -> bytes:
     start = None if known is None else fold.load(known.state, redactions)
     folded = fold.replay(reader, start=start or fold.EMPTY, upto=seq, redactions=redactions)
     return fold.save(folded, redactions)
-
-
-def controls_of(log: Log) -> list[Event]:
-    """Return the control events that a session has now."""
-    return log.reader().controls()
 
 
 def compaction_filter(
@@ -237,10 +226,8 @@ def masked(redactions: Redactions, event: Event) -> Event:
     if event.seq < redactions.before or event.seq in redactions.seqs:
         return left
     # Redacted while it was streamed, so only the stream's id tells readers that it is.
-    added = kinds.read(MESSAGE_ADDED, event.raw)
-    stream = added.stream if added else None
-    instead = msgspec.json.encode({"message": {}, "redacted": True, "stream": stream})
-    return msgspec.structs.replace(left, raw=instead)
+    instead = {"message": {}, "redacted": True, "stream": event.data.get("stream")}
+    return msgspec.structs.replace(left, raw=msgspec.json.encode(instead))
 
 
 # -- what forks need ----------------------------------------------------------------------------
@@ -328,7 +315,7 @@ class PinnedSeqs:
             if forked is not None:
                 seqs = {forked.seq}
                 self._forks[session_id] = _Fork(forked.parent, forked.seq, seqs)
-                seqs.update(pinned_by(controls_of(log)))
+                seqs.update(pinned_by(log.reader().controls()))
 
     def _pin(self, session_id: str) -> None:
         """Note each seq to which a fork points with the session that has the event."""

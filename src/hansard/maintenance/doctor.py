@@ -4,7 +4,8 @@ The checks change nothing. `verify` checks the content of the sessions.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, Literal
+from itertools import chain
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import asdict
@@ -93,8 +94,8 @@ def diagnose(
         durability=backend.durability,
         diagnostics=list(_check_sessions(backend, ids)),
     )
-    for check in CHECKS:
-        found.diagnostics.extend(check(found))
+    rows = chain(_check_home(found), _check_files(found), _check_server(found))
+    found.diagnostics.extend(Diagnostic(*row) for condition, *row in rows if condition)
     found.diagnostics.sort(key=lambda diagnostic: diagnostic.severity != "problem")
     return found
 
@@ -137,136 +138,91 @@ def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Diagnostic]:
         yield Diagnostic("problem", "future-event", last, reason, advice, len(late))
 
 
-def _check_file_system(found: Diagnosis) -> Iterator[Diagnostic]:
-    home = found.home
-    if home.network:
-        reason = f"the store is on {home.file_system}, whose locks and syncs cannot be trusted"
-        advice = "move it to a local disk of the machine that writes it"
-        yield Diagnostic("problem", "network-file-system", home.mounted, reason, advice)
-    if home.volatile:
-        reason = f"the store is on {home.file_system}, which is empty after a restart"
-        yield Diagnostic("note", "volatile-file-system", home.mounted, reason)
+#: Severity, code, where, reason, advice and count of a diagnostic, after its condition.
+_Row = tuple[Any, ...]
 
 
-def _check_access(found: Diagnosis) -> Iterator[Diagnostic]:
-    home = found.home
-    if not home.writable:
-        yield Diagnostic("note", "not-writable", found.where, "this user cannot write to the store")
-    elif home.owner != home.user:
-        reason = f"user {home.owner} owns the store, and this process runs as user {home.user}"
-        advice = "run hansard as the owner: this user will own the files that it creates"
-        yield Diagnostic("note", "other-user", found.where, reason, advice)
-
-
-def _check_space(found: Diagnosis) -> Iterator[Diagnostic]:
-    home = found.home
-    if home.free_bytes is not None and home.free_bytes < _FEW_BYTES:
-        reason = f"only {home.free_bytes:,} bytes are free"
-        advice = "free some space: on a full disk appends fail, and lose nothing"
-        yield Diagnostic("problem", "low-space", found.where, reason, advice)
-    if home.free_files is not None and home.free_files < _FEW_FILES:
-        reason = f"only {home.free_files:,} more files can be created on this file system"
-        yield Diagnostic(
-            "problem", "few-inodes", found.where, reason, "remove files, or move the store"
-        )
-
-
-def _check_locks(found: Diagnosis) -> Iterator[Diagnostic]:
+def _check_home(found: Diagnosis) -> Iterator[_Row]:
+    """Check the file system, the user, the locks and the index."""
+    where, home, index = found.where, found.home, found.index
+    yield (home.network, "problem", "network-file-system", home.mounted,
+           f"the store is on {home.file_system}, whose locks and syncs cannot be trusted",
+           "move it to a local disk of the machine that writes it")  # fmt: skip
+    yield (home.volatile, "note", "volatile-file-system", home.mounted,
+           f"the store is on {home.file_system}, which is empty after a restart")  # fmt: skip
+    yield not home.writable, "note", "not-writable", where, "this user cannot write to the store"
+    yield (home.writable and home.owner != home.user, "note", "other-user", where,
+           f"user {home.owner} owns the store, and this process runs as user {home.user}",
+           "run hansard as the owner: this user will own the files that it creates")  # fmt: skip
+    yield (home.free_bytes is not None and home.free_bytes < _FEW_BYTES, "problem", "low-space", where,
+           f"only {home.free_bytes or 0:,} bytes are free",
+           "free some space: on a full disk appends fail, and lose nothing")  # fmt: skip
+    yield (home.free_files is not None and home.free_files < _FEW_FILES, "problem", "few-inodes", where,
+           f"only {home.free_files or 0:,} more files can be created on this file system",
+           "remove files, or move the store")  # fmt: skip
     for lock in found.locks:
-        if lock.stopped:
-            reason = f"held by process {lock.pid} ({lock.command}), which is stopped"
-            advice = f"continue it (kill -CONT {lock.pid}), or end it: no one else can write there"
-            yield Diagnostic("problem", "stopped-holder", lock.where, reason, advice)
+        yield (lock.stopped, "problem", "stopped-holder", lock.where,
+               f"held by process {lock.pid} ({lock.command}), which is stopped",
+               f"continue it (kill -CONT {lock.pid}), or end it: no one else can write there")  # fmt: skip
+    yield index.reason, "note", "index-unusable", index.path, index.reason
 
 
-#: Code, reason and advice, by what is odd about a file.
+#: Severity, code, reason and advice, by what is odd about a file.
 _ODD: Final = {
-    "mode": ("loose-mode", "other users may read or change it", "revoke it: chmod -R go= STORE"),
-    "owner": ("other-owner", "its owner is not the store's owner", "change its owner: chown"),
-    "link": ("symbolic-link", "a symbolic link, which hansard does not follow", "remove it"),
-    "foreign": ("foreign-file", "hansard did not create it", "it is left alone"),
-    "unreadable": ("unreadable", "it cannot be read", "run hansard as its owner"),
-}
+    "mode": ("problem", "loose-mode", "other users may read or change it", "revoke it: chmod -R go= STORE"),
+    "owner": ("problem", "other-owner", "its owner is not the store's owner", "change its owner: chown"),
+    "link": ("problem", "symbolic-link", "a symbolic link, which hansard does not follow", "remove it"),
+    "foreign": ("note", "foreign-file", "hansard did not create it", "it is left alone"),
+    "unreadable": ("problem", "unreadable", "it cannot be read", "run hansard as its owner"),
+}  # fmt: skip
+
+#: Code, reason and advice, by what a leftover is.
+_LEFT: Final = {
+    ("damaged",): ("kept-damage", "repairs have kept damaged files",
+                   "remove them when no one needs them any more"),
+    ("discarded",): ("discarded-fragment", "crashes have left fragments of unfinished appends",
+                     "none was acknowledged, and readers skip them; `hansard verify` lists them"),
+    ("temporary", "staged"): ("leftover", "left by a process that has died",
+                              "the next process that writes there removes it"),
+}  # fmt: skip
 
 
-def _check_files(found: Diagnosis) -> Iterator[Diagnostic]:
+def _check_files(found: Diagnosis) -> Iterator[_Row]:
+    """Check the files that are not as hansard creates them, or that no event needs."""
     for odd in found.oddities:
-        code, reason, advice = _ODD[odd.what]
-        severity: Literal["problem", "note"] = "note" if odd.what == "foreign" else "problem"
-        yield Diagnostic(severity, code, odd.where[0], reason, advice, odd.count)
-
-
-def _check_leftovers(found: Diagnosis) -> Iterator[Diagnostic]:
-    for code, kinds, reason, advice in (
-        ("kept-damage", {"damaged"}, "repairs have kept damaged files",
-         "remove them when no one needs them any more"),
-        ("discarded-fragment", {"discarded"}, "crashes have left fragments of unfinished appends",
-         "none was acknowledged, and readers skip them; `hansard verify` lists them"),
-        ("leftover", {"temporary", "staged"}, "left by a process that has died",
-         "the next process that writes there removes it"),
-    ):  # fmt: skip
+        severity, code, reason, advice = _ODD[odd.what]
+        yield True, severity, code, odd.where[0], reason, advice, odd.count
+    for kinds, (code, reason, advice) in _LEFT.items():
         left = [one for one in found.leftovers if one.what in kinds and not one.living]
-        if left:
-            size, count = sum(one.bytes for one in left), sum(one.count for one in left)
-            said = f"{reason}, {size:,} bytes in all"
-            yield Diagnostic("note", code, left[0].where, said, advice, count)
+        size, count = sum(one.bytes for one in left), sum(one.count for one in left)
+        first = left[0].where if left else ""
+        yield left, "note", code, first, f"{reason}, {size:,} bytes in all", advice, count
 
 
-def _check_index(found: Diagnosis) -> Iterator[Diagnostic]:
-    if found.index.reason:
-        yield Diagnostic("note", "index-unusable", found.index.path, found.index.reason)
-
-
-def _check_durability(found: Diagnosis) -> Iterator[Diagnostic]:
-    """Check the settings with which a server loses what it has acknowledged."""
-    server = found.server
+def _check_server(found: Diagnosis) -> Iterator[_Row]:
+    """Check the settings with which a server, or a failover, loses what it has acknowledged."""
+    where, server = found.where, found.server
     if server is None:
         return
-    if server.fsync != "on":
-        reason = "fsync = off: a crash of the server's machine loses or damages everything"
-        advice = "set fsync = on; what was written before is durable after the next checkpoint"
-        yield Diagnostic("problem", "fsync-off", found.where, reason, advice)
-    if server.full_page_writes != "on":
-        reason = "full_page_writes = off: a power cut may leave half of a page"
-        advice = "set full_page_writes = on, unless its file system writes whole pages"
-        yield Diagnostic("problem", "full-page-writes-off", found.where, reason, advice)
-    if server.synchronous_commit == "off":
-        reason = "synchronous_commit = off; hansard's own appends override it, and are durable"
-        advice = "other programs that write to this database may lose the last moments"
-        yield Diagnostic("note", "synchronous-commit-off", found.where, reason, advice)
-
-
-def _check_server(found: Diagnosis) -> Iterator[Diagnostic]:
-    """Check what a failover may lose, and the version."""
-    server = found.server
-    if server is None:
-        return
-    standbys = f"synchronous_standby_names = {server.synchronous_standby_names!r}"
-    if server.standby:
-        yield Diagnostic("note", "standby", found.where, "this server is a standby, and read-only")
-    elif not server.synchronous_standby_names:
-        reason = "synchronous_standby_names is empty: a failover may lose the last appends"
-        advice = "name a standby, if the loss of the server must lose nothing"
-        yield Diagnostic("note", "no-synchronous-standby", found.where, reason, advice)
-    elif server.synchronous_commit in {"off", "local"}:
-        reason = f"{standbys}, but synchronous_commit = {server.synchronous_commit} does not wait"
-        advice = "set synchronous_commit = on"
-        yield Diagnostic("problem", "standby-not-waited-for", found.where, reason, advice)
-    else:
-        yield Diagnostic("note", "synchronous-standby", found.where, f"appends wait for {standbys}")
-    if server.number // 10_000 < _OLDEST_TESTED:
-        reason = f"PostgreSQL {server.version} is not tested; {_OLDEST_TESTED} and later are"
-        yield Diagnostic("note", "old-server", found.where, reason)
-
-
-CHECKS: Final = (
-    _check_file_system,
-    _check_access,
-    _check_space,
-    _check_locks,
-    _check_files,
-    _check_leftovers,
-    _check_durability,
-    _check_server,
-    _check_index,
-)
+    yield (server.fsync != "on", "problem", "fsync-off", where,
+           "fsync = off: a crash of the server's machine loses or damages everything",
+           "set fsync = on; what was written before is durable after the next checkpoint")  # fmt: skip
+    yield (server.full_page_writes != "on", "problem", "full-page-writes-off", where,
+           "full_page_writes = off: a power cut may leave half of a page",
+           "set full_page_writes = on, unless its file system writes whole pages")  # fmt: skip
+    yield (server.synchronous_commit == "off", "note", "synchronous-commit-off", where,
+           "synchronous_commit = off; hansard's own appends override it, and are durable",
+           "other programs that write to this database may lose the last moments")  # fmt: skip
+    named, commit = server.synchronous_standby_names, server.synchronous_commit
+    standbys = f"synchronous_standby_names = {named!r}"
+    followed, waited = named and not server.standby, commit not in {"off", "local"}
+    yield server.standby, "note", "standby", where, "this server is a standby, and read-only"
+    yield (not named and not server.standby, "note", "no-synchronous-standby", where,
+           "synchronous_standby_names is empty: a failover may lose the last appends",
+           "name a standby, if the loss of the server must lose nothing")  # fmt: skip
+    yield (followed and not waited, "problem", "standby-not-waited-for", where,
+           f"{standbys}, but synchronous_commit = {commit} does not wait",
+           "set synchronous_commit = on")  # fmt: skip
+    yield followed and waited, "note", "synchronous-standby", where, f"appends wait for {standbys}"
+    yield (server.number // 10_000 < _OLDEST_TESTED, "note", "old-server", where,
+           f"PostgreSQL {server.version} is not tested; {_OLDEST_TESTED} and later are")  # fmt: skip

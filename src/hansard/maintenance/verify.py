@@ -6,7 +6,6 @@ last seq and when it began.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -29,7 +28,7 @@ from hansard.errors import (
     UnknownFormat,
     UnsafePath,
 )
-from hansard.maintenance.compact import compaction_filter, controls_of
+from hansard.maintenance.compact import compaction_filter
 from hansard.state import fold, lineage, redaction
 from hansard.state.lineage import forks
 
@@ -93,7 +92,7 @@ def verify_session(
     try:
         reader = log.reader()
         head = reader.head()
-        seq = head.seq if head is not None else 0
+        seq = 0 if head is None else head.seq
         if not any(finding.severity == "damage" for finding in findings):
             findings += _compare_checkpoint(reader)
     except Damaged:
@@ -103,7 +102,7 @@ def verify_session(
 
 def _filter_of(log: Log) -> MakeFilter:
     """Return what tells which events a compaction has erased."""
-    return partial(compaction_filter, partial(controls_of, log), set)
+    return lambda: compaction_filter(lambda: log.reader().controls(), set)
 
 
 def _compare_checkpoint(log: LogReader) -> Iterator[Finding]:
