@@ -43,22 +43,8 @@ def test_a_bad_line_adds_nothing(bad: str, tmp_path: Path) -> None:
 
 def test_metadata_events_keys_and_expectations(tmp_path: Path) -> None:
     """N-56: title, metadata and own events are appended; a key counts once; a wrong seq is refused."""
-    assert (
-        hansard(
-            "add",
-            "s",
-            "hi",
-            "--title",
-            "T",
-            "--meta",
-            "n=3",
-            "--meta",
-            "u=x",
-            "--new",
-            store=tmp_path,
-        ).code
-        == 0
-    )
+    words = ["add", "s", "hi", "--title", "T", "--meta", "n=3", "--meta", "u=x", "--new"]
+    assert hansard(*words, store=tmp_path).code == 0
     assert hansard("add", "s", '{"do": "it"}', "--kind", "x.todo", store=tmp_path).code == 0
     for _ in range(2):
         done = hansard("add", "s", "once", "--key", "k", "--json", store=tmp_path)

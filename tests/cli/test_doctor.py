@@ -33,13 +33,3 @@ def test_what_needs_attention(store: Path) -> None:
         "leftover",
     ]
     assert log.stat().st_mode & 0o777 == 0o644
-
-
-def test_damage_is_for_verify(store: Path) -> None:
-    """N-35: a log that ends in nonsense is named, with the command that says more."""
-    log = store / "sessions" / "agent+1" / "log.jsonl"
-    log.write_bytes(b"nonsense\n")
-    done = hansard("doctor", store=store)
-    assert done.code == 1
-    assert "problem  agent/1: " in done.out
-    assert "`hansard verify` shows details" in done.out

@@ -13,7 +13,6 @@ from claude_agent_sdk import get_session_messages
 import hansard
 from hansard import exporters, importers
 from hansard.adapters.openai_agents import HansardSession
-from hansard.exporters import shared
 from hansard.message import origin
 from tests.adapters.test_openai_agents import ITEMS
 
@@ -152,16 +151,6 @@ def test_the_agents_sdk_takes_the_items(tmp_path: Path) -> None:
     assert told == found == ITEMS
 
 
-def test_a_fork_is_exported_with_what_it_inherits() -> None:
-    """N-50: the export of a fork includes what it inherits."""
-    session = conversation(hansard.open("memory:"))
-    fork = session.fork("support/42-b", at=5)
-    fork.add_message({"role": "user", "content": "another way"})
-    items = json.loads(exported(fork, "openai-items"))
-    assert items[0]["content"] == "Will it rain?"
-    assert items[-1]["content"] == "another way"
-
-
 def test_wrong_words_are_refused() -> None:
     """An unknown kind or view, and a missing session, raise at the call."""
     store = hansard.open("memory:")
@@ -173,24 +162,3 @@ def test_wrong_words_are_refused() -> None:
         exporters.export(session, "codex", view=wrong)
     with pytest.raises(hansard.SessionNotFound):
         exporters.export(store.session("missing"), "codex")
-
-
-def test_the_summary_that_covers_most_stands() -> None:
-    """N-47: an export shows what `messages()` shows, even if a later summary covers less."""
-    session = hansard.open("memory:").session("s")
-    for number in range(6):
-        session.add_message({"role": "user", "content": f"number {number}"})
-    session.summarize(upto=5, message={"role": "user", "content": "most of it"})
-    session.summarize(upto=2, message={"role": "user", "content": "some of it"})
-    items = json.loads(exported(session, "openai-items"))
-    assert items == session.messages()
-    assert [item["content"] for item in items] == ["most of it", "number 5"]
-
-
-def test_metadata_are_merged_as_they_are_in_the_session() -> None:
-    """A later change to one member of an object keeps the others."""
-    session = hansard.open("memory:").session("s")
-    session.set_metadata(user={"name": "Ann"})
-    session.set_metadata(user={"tier": 2})
-    assert shared(session, redacted=False, view="model").metadata == session.metadata
-    assert session.metadata == {"user": {"name": "Ann", "tier": 2}}

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from hansard.errors import InvalidEvent
-from hansard.event import kinds
 from hansard.event.kinds import CONTROL, KINDS, check_kind
 
 #: Repeated here, because a name that is on disk can never change (F-46).
@@ -58,8 +57,3 @@ def test_invalid_names(bad: object) -> None:
     """F-13: any other kind is refused, with the rule."""
     with pytest.raises(InvalidEvent, match="printable ASCII"):
         check_kind(bad)
-
-
-def test_no_kind_begins_like_an_application_s() -> None:
-    """No kind of the store begins with the application's prefix."""
-    assert not [name for name in NAMES if name.startswith(kinds.APPLICATION)]

@@ -66,17 +66,6 @@ def test_a_part_goes_unless_a_place_lies_between_it_and_the_end(store: Store) ->
     assert kept == {(s, e) for s, e in every if s <= 5 < e or s <= 7 < e}
 
 
-def test_nobody_looks_for_forks_until_a_stream_is_over(store: Store) -> None:
-    """N-71: compacting a session without streams opens no other session."""
-    _say(store, "s", 9)
-
-    def never() -> set[int]:
-        raise AssertionError
-
-    forget = compaction_filter(store._backend.log("s").reader().controls, never)
-    store._backend.log("s").compact(forget, level=1)
-
-
 def test_a_session_that_cannot_be_compacted_stops_no_other(tmp_path: Path) -> None:
     """N-35, N-89: a damaged session is reported with the reason, and the others are compacted."""
     with hansard.open(tmp_path / "store") as store:

@@ -308,14 +308,6 @@ def test_a_part_of_a_store_sees_no_files(path: Path) -> None:
     assert (found.sessions, found.trash, found.diagnostics, found.oddities) == (0, 0, [], [])
 
 
-def test_a_store_in_memory_has_nothing_to_look_at() -> None:
-    """A store in memory has sessions, and no files."""
-    with hansard.open("memory:") as store:
-        store.session("a").add_message(MESSAGE)
-        found = store.diagnose()
-    assert (found.sessions, found.diagnostics, found.home.file_system) == (1, [], "")
-
-
 def test_an_examination_beside_writers_finds_nothing(path: Path) -> None:
     """N-62: while processes create, seal and delete sessions, nothing is unexpected."""
     program = (
