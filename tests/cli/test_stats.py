@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import hansard as library
-from hansard.cli import screen as drawing
 from hansard.cli.commands import stats as plots
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
@@ -56,30 +55,19 @@ def test_plots_fit_the_terminal(width: int, store: Path, terminal: OpenTerminal)
         assert "1,020 in 1 call, cost 0.5" in text
 
 
-def test_a_terminal_without_blocks_gets_ascii(store: Path, terminal: OpenTerminal) -> None:
-    """If the output is not UTF-8, plots are drawn with `#`, and nothing is shown as an escape."""
-    shown = terminal("stats", store=store, columns=60, PYTHONIOENCODING="ascii")
-    assert shown.wait() == 0
-    assert "###" in shown.text
-    assert "\\u" not in shown.text
-    assert shown.text.isascii()
-
-
 def test_bars_are_true() -> None:
     """A bar is as long as its share, to an eighth; the most fills it; what is not nothing is seen."""
-    assert plots.bar(0, 10, 8, drawing.BLOCKS) == ""
-    assert plots.bar(1, 10**9, 8, drawing.BLOCKS) == "▏"
-    assert plots.bar(1, 10**9, 8, drawing.ASCII) == "#"
-    assert plots.bar(5, 10, 3, drawing.BLOCKS) == "█▌"
-    assert plots.bar(7, 7, 60, drawing.BLOCKS) == "█" * 60
+    assert plots.bar(0, 10, 8) == ""
+    assert plots.bar(1, 10**9, 8) == "▏"
+    assert plots.bar(5, 10, 3) == "█▌"
+    assert plots.bar(7, 7, 60) == "█" * 60
 
 
 def test_columns_are_true() -> None:
-    """A column is as high as its share; nothing is nothing; ASCII rounds to full lines."""
-    assert plots.columns([0, 1, 4, 8], 2, drawing.BLOCKS) == ["   █", " ▂██"]
-    assert plots.columns([0, 1, 4, 8], 2, drawing.ASCII) == ["   #", " ###"]
-    assert plots.columns([0, 0], 2, drawing.BLOCKS) == ["", ""]
-    assert plots.columns([], 1, drawing.BLOCKS) == [""]
+    """A column is as high as its share; nothing is nothing."""
+    assert plots.columns([0, 1, 4, 8], 2) == ["   █", " ▂██"]
+    assert plots.columns([0, 0], 2) == ["", ""]
+    assert plots.columns([], 1) == [""]
 
 
 def test_growth_has_every_day_and_room(seed: int) -> None:

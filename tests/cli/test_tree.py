@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 import hansard as library
-from hansard.cli import screen as drawing
 from hansard.cli.commands import ls as lineages
 from tests.cli import samples
 from tests.cli.conftest import OpenTerminal
@@ -96,7 +95,7 @@ def test_a_long_chain_is_drawn_in_bounded_lines() -> None:
     """N-52: a chain of 5,000 forks is drawn without recursion, and no line grows with the depth."""
     chain = [info("0"), *(info(str(n), str(n - 1)) for n in range(1, 5_000))]
     parents = {one.id: one.parent for one in chain if one.parent is not None}
-    nodes = lineages.forest(chain, parents, drawing.BLOCKS, 10)
+    nodes = lineages.forest(chain, parents, 10)
     assert [node.depth for node in nodes] == list(range(5_000))
     assert max(len(node.drawn) for node in nodes) <= 32
     assert nodes[10].drawn == "   " * 9 + "└─ "
@@ -108,7 +107,7 @@ def test_a_cycle_is_drawn_once() -> None:
     """N-52: sessions that are each other's parents are all drawn, each once."""
     ring = [info("a", "c"), info("b", "a"), info("c", "b"), info("d", "d")]
     parents = {one.id: one.parent for one in ring if one.parent is not None}
-    nodes = lineages.forest(ring, parents, drawing.ASCII, 10)
+    nodes = lineages.forest(ring, parents, 10)
     assert [node.info.id for node in nodes] == ["a", "b", "c", "d"]
     assert [one.id for one in lineages.lineage(["b"], ring, parents)] == ["a", "b", "c"]
 

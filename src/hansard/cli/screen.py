@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -62,11 +62,6 @@ class Screen:
         from rich.console import Console
 
         return Console(markup=False, highlight=False, emoji=False)
-
-    @property
-    def pens(self) -> "Pens":
-        """The characters for lines and bars that the output can show."""
-        return BLOCKS if _is_utf8() else ASCII
 
     # -- for programs ---------------------------------------------------------------------------
 
@@ -256,40 +251,16 @@ class Screen:
             bar.stop()
 
 
-class Pens(NamedTuple):
-    """Characters for lines and bars."""
-
-    #: Lines of a tree: to a fork, to the last fork, past other forks, past nothing.
-    branch: str
-    last: str
-    past: str
-    nothing: str
-    #: Bars from an eighth to full: horizontal, vertical.
-    across: str
-    upward: str
-    #: Replaces omitted text.
-    dots: str
-    #: The line under a plot.
-    ground: str
-
-
-BLOCKS = Pens("├─ ", "└─ ", "│  ", "   ", "▏▎▍▌▋▊▉█", "▁▂▃▄▅▆▇█", "…", "─")
-ASCII = Pens("|- ", "`- ", "|  ", "   ", "#", "#", "~", "-")
-
-
 def _is_utf8() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def shorten(text: str, width: int, dots: str, *, middle: bool = False) -> str:
+def shorten(text: str, width: int, *, middle: bool = False) -> str:
     """Return a text shortened to a width; with `middle`, in its middle."""
     if columns_of(text) <= width:
         return text
-    room = width - len(dots)
-    if room < 1:
-        return dots[:width]
-    tail = room // 2 if middle else 0
-    return _head(text, room - tail) + dots + _head(text[::-1], tail)[::-1]
+    tail = (width - 1) // 2 if middle else 0
+    return _head(text, width - 1 - tail) + "…" + _head(text[::-1], tail)[::-1]
 
 
 def _head(text: str, width: int) -> str:

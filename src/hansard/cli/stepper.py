@@ -94,18 +94,14 @@ def _draw(
     foot = f"go to {typed}▏ (Enter)" if typed else _HELP
     if len(body) > height:
         more = f"… {many(len(body) - height + 1, 'line')} more: hansard replay --from {seqs[place]}"
-        lines = [*body[: height - 1], shorten(more, console.width, "…")]
+        lines = [*body[: height - 1], shorten(more, console.width)]
     else:
         lines = body + [""] * (height - len(body))
     console.file.write("\x1b[H")
-    console.print(
-        screen.text((shorten(head, console.width, "…"), "reverse")), end="\n", overflow="crop"
-    )
+    console.print(screen.text((shorten(head, console.width), "reverse")), end="\n", overflow="crop")
     console.file.write("".join(f"\x1b[2K{line}\n" for line in lines))
     console.file.write("\x1b[J")
-    console.print(
-        screen.text((shorten(foot, console.width - 1, "…"), "dim")), end="", overflow="crop"
-    )
+    console.print(screen.text((shorten(foot, console.width - 1), "dim")), end="", overflow="crop")
     console.file.flush()
 
 

@@ -142,7 +142,7 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, requested
         pieces: list[Piece] = []
         for place, width in fitted.items():
             is_id = names[place] == "id"
-            text = shorten(values[place], width, screen.pens.dots, middle=is_id)
+            text = shorten(values[place], width, middle=is_id)
             padding = " " * (width - columns_of(text))
             lines, text = (text[:drawn], text[drawn:]) if is_id else ("", text)
             value: list[Piece] = [(lines, "dim"), (text, style(place))]

@@ -226,8 +226,9 @@ def masked(redactions: Redactions, event: Event) -> Event:
     if event.seq < redactions.before or event.seq in redactions.seqs:
         return left
     # Redacted while it was streamed, so only the stream's id tells readers that it is.
-    instead = {"message": {}, "redacted": True, "stream": event.data.get("stream")}
-    return msgspec.structs.replace(left, raw=msgspec.json.encode(instead))
+    stream = event.data.get("stream")
+    raw = msgspec.json.encode({"message": {}, "redacted": True, "stream": stream})
+    return msgspec.structs.replace(left, raw=raw)
 
 
 # -- what forks need ----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from hansard.cli.command import (
     prefix_option,
     session_of,
 )
-from hansard.cli.screen import Pens, Screen, many
+from hansard.cli.screen import Screen, many
 from hansard.cli.table import Row
 
 #: Default --limit on a terminal.
@@ -47,6 +47,11 @@ _NAMED: Final = 5
 
 #: Levels of a tree that are drawn; deeper lines omit the first levels.
 _DEEPEST: Final = 40
+
+#: Lines of a tree: to a fork, to the last fork, past other forks.
+_BRANCH: Final = "├─ "
+_LAST: Final = "└─ "
+_PAST: Final = "│  "
 
 
 @define(
@@ -140,7 +145,7 @@ def ls(
             )
         rows = [Row(info) for info in page.items]
         if tree:
-            rows = forest(page.items, related(store, page.items), *_levels(screen))
+            rows = forest(page.items, related(store, page.items), _levels(screen))
         # On a terminal, count the archived sessions that are omitted.
         counted = screen.terminal and filters["archived"] is False
         hidden = store.count(**{**filters, "archived": True}) if counted else 0
@@ -218,7 +223,7 @@ def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int |
             known = store.sessions(progress=progress).items
         parents = related(store, known)
         infos = known if everything else lineage(session_ids, known, parents)
-        rows = forest(infos, parents, *_levels(screen))
+        rows = forest(infos, parents, _levels(screen))
         trash = set(store.trash()) if any(row.mark for row in rows) else set[str]()
     for place, row in enumerate(rows):
         missing = ", which is in the trash" if row.info.parent in trash else ", which is missing"
@@ -235,10 +240,9 @@ def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int |
     return _report_damaged(screen, infos)
 
 
-def _levels(screen: Screen) -> tuple[Pens, int]:
-    """Return the characters for lines, and the levels that fit in a third of a terminal's width."""
-    deepest = max(min(screen.width // 9, _DEEPEST), 1) if screen.terminal else _DEEPEST
-    return screen.pens, deepest
+def _levels(screen: Screen) -> int:
+    """Return the levels that fit in a third of a terminal's width."""
+    return max(min(screen.width // 9, _DEEPEST), 1) if screen.terminal else _DEEPEST
 
 
 def related(store: "hansard.Store", infos: "Iterable[hansard.SessionInfo]") -> dict[str, str]:
@@ -258,7 +262,7 @@ def related(store: "hansard.Store", infos: "Iterable[hansard.SessionInfo]") -> d
 
 
 def forest(
-    infos: "Iterable[hansard.SessionInfo]", parents: Mapping[str, str], pens: Pens, deepest: int
+    infos: "Iterable[hansard.SessionInfo]", parents: Mapping[str, str], deepest: int
 ) -> list[Row]:
     """Return sessions in the order of the tree: forks under their parents, oldest first."""
     listed = list(infos)
@@ -277,14 +281,14 @@ def forest(
             if info.id in done:
                 continue
             done.add(info.id)
-            drawn = f"{pens.dots} {drawn}" if depth > deepest else drawn
+            drawn = f"… {drawn}" if depth > deepest else drawn
             mark = f"fork of {info.parent}" if depth == 0 and info.parent is not None else ""
             rows.append(Row(info, drawn, mark, depth=depth))
-            margin = margin[-len(pens.branch) * (deepest - 1) :] if deepest > 1 else ""
-            line, past = pens.last, pens.nothing
+            margin = margin[-len(_BRANCH) * (deepest - 1) :] if deepest > 1 else ""
+            line, past = _LAST, " " * len(_LAST)
             for fork in reversed(below.get(info.id, [])):
                 waiting.append((fork, depth + 1, margin + line, margin + past))
-                line, past = pens.branch, pens.past
+                line, past = _BRANCH, _PAST
     return rows
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 import hansard
 from hansard.cli.command import Call, count_option, define, prefix_option
-from hansard.cli.screen import Pens, Piece, Screen, cell, columns_of, many, padded, shorten, size
+from hansard.cli.screen import Piece, Screen, cell, columns_of, many, padded, shorten, size
 
 #: Height of the growth plot, in lines.
 _HIGH: Final = 5
@@ -23,6 +23,10 @@ _BAR: Final = 30
 
 #: Left margin.
 _MARGIN: Final = "  "
+
+#: Bars from an eighth to full: horizontal, vertical.
+_ACROSS: Final = "▏▎▍▌▋▊▉█"
+_UPWARD: Final = "▁▂▃▄▅▆▇█"
 
 #: Days per column of a plot, and their names.
 _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
@@ -138,7 +142,6 @@ def _short(number: int) -> str:
 
 
 def _grown(screen: Screen, days: dict[str, int]) -> None:
-    pens = screen.pens
     scale = max(len(_short(sum(days.values()))), 1)
     space = min(screen.width, _WIDEST) - len(_MARGIN) - scale - 1
     grown = growth(days, max(space // 2, 1))
@@ -149,13 +152,13 @@ def _grown(screen: Screen, days: dict[str, int]) -> None:
     gap = 1 if wide > 1 else 0
     screen.line()
     screen.cropped((f"Messages per {grown.span}", "bold"))
-    for place, line in enumerate(columns(grown.values, _HIGH, pens)):
+    for place, line in enumerate(columns(grown.values, _HIGH)):
         label = _short(max(grown.values)) if place == 0 else ""
         drawn = (" " * gap).join(character * wide for character in line)
         screen.cropped((f"{_MARGIN}{label:>{scale}} ", "dim"), (drawn, "green"))
     length = len(grown.values) * (wide + gap) - gap
     begin, end = grown.first.isoformat(), grown.last.isoformat()
-    under = pens.ground * length
+    under = "─" * length
     screen.cropped((f"{_MARGIN}{'0':>{scale}} {under}", "dim"))
     dates = f"{begin}{end:>{max(length - len(begin), len(end) + 1)}}"
     if begin == end or len(dates) > space:
@@ -167,7 +170,6 @@ def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], styl
     """Print a bar per row: name, bar, value."""
     if not rows:
         return
-    pens = screen.pens
     space = min(screen.width, _WIDEST) - len(_MARGIN)
     names = [cell(name) for name, _, _ in rows]
     text_width = max(columns_of(text) for _, _, text in rows)
@@ -178,28 +180,28 @@ def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], styl
     screen.cropped((title, "bold"))
     most = max(value for _, value, _ in rows)
     for name, (_, value, text) in zip(names, rows, strict=True):
-        shown = padded(shorten(name, name_width, pens.dots, middle=True), name_width)
+        shown = padded(shorten(name, name_width, middle=True), name_width)
         pieces: list[Piece] = [_MARGIN, shown, " "]
         if bar_width > 1:
-            drawn = bar(value, most, bar_width, pens)
+            drawn = bar(value, most, bar_width)
             pieces += [(padded(drawn, bar_width), style), " "]
         screen.cropped(*pieces, text)
 
 
-def bar(value: float, most: float, width: int, pens: Pens) -> str:
+def bar(value: float, most: float, width: int) -> str:
     """Return a horizontal bar, as wide as `width` for `most`. A value above 0 is visible."""
     if value <= 0 or most <= 0 or width < 1:
         return ""
-    parts = len(pens.across)
+    parts = len(_ACROSS)
     eighths = min(max(round(value / most * width * parts), 1), width * parts)
     full, rest = divmod(eighths, parts)
-    return pens.across[-1] * full + (pens.across[rest - 1] if rest else "")
+    return _ACROSS[-1] * full + (_ACROSS[rest - 1] if rest else "")
 
 
-def columns(values: Sequence[float], height: int, pens: Pens) -> list[str]:
+def columns(values: Sequence[float], height: int) -> list[str]:
     """Return the lines of a column plot, from the top. A value above 0 is visible."""
     most = max(values, default=0)
-    parts = len(pens.upward)
+    parts = len(_UPWARD)
     heights = [
         min(max(round(value / most * height * parts), 1), height * parts) if value > 0 else 0
         for value in values
@@ -209,7 +211,7 @@ def columns(values: Sequence[float], height: int, pens: Pens) -> list[str]:
         line = ""
         for tall in heights:
             filled = min(max(tall - row * parts, 0), parts)
-            line += pens.upward[filled - 1] if filled else " "
+            line += _UPWARD[filled - 1] if filled else " "
         lines.append(line.rstrip())
     return lines
 
