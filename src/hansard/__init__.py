@@ -77,14 +77,9 @@ __all__ = [
 ]
 
 #: Names by module, imported on first use: imports take milliseconds, and `hansard --version` needs none.
+#: All other names are errors.
 _MODULES = {
     "backend.contract": "Finding Health Record",
-    "errors": (
-        "BackendUnavailable Closed Damaged DiskFailed HansardError InUse InvalidEvent "
-        "InvalidExport InvalidSessionId LockTimeout NothingToImport ReadOnly Reentered "
-        "SecretRefused SeqConflict SessionDeleted SessionExists SessionNotFound StoreNotFound "
-        "SyncFailed UnknownFormat UnsafePath"
-    ),
     "event.event": "Event",
     "follow": "FollowedEvent Follower",
     "index": "DayStats Hit Page SessionInfo StoreStats",
@@ -101,7 +96,9 @@ _MODULES = {
     "stream": "Stream",
     "transfer.copy": "CopyReport ImportReport",
 }
-_LATER = {name: module for module, names in _MODULES.items() for name in names.split()}
+_LATER = dict.fromkeys(__all__, "errors") | {
+    name: module for module, names in _MODULES.items() for name in names.split()
+}
 
 if TYPE_CHECKING:
     from hansard import aio as aio

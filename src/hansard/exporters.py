@@ -97,7 +97,10 @@ def shared(session: hansard.Session, *, redacted: bool, view: str, kind: str = "
     events = [_event(one) for one in objects]
     shown = _shown(events, kind if view == "model" else None)
     return SharedSession(
-        str(head["session"]), fold.metadata_of(events), events[0].stamp, _finished(shown)
+        str(head["session"]),
+        fold.apply_all(fold.EMPTY, events).metadata,
+        events[0].stamp,
+        _finished(shown),
     )
 
 

@@ -11,27 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from hansard.backend.contract import AppendRequest, Backend, LogReader
 from hansard.errors import InvalidEvent, SessionDeleted, SessionNotFound
-from hansard.event import codec
+from hansard.event import codec, kinds
 from hansard.event.event import Event, NewEvent
-from hansard.event.kinds import (
-    APPLICATION,
-    CONTROL,
-    KINDS,
-    MESSAGE_ADDED,
-    MESSAGE_PART,
-    METADATA_SET,
-    SESSION_ARCHIVED,
-    SESSION_CLEARED,
-    SESSION_CLOSED,
-    SESSION_CREATED,
-    SESSION_FORKED,
-    SESSION_REVERTED,
-    SESSION_SNAPSHOTTED,
-    SUMMARY_ADDED,
-    USAGE_RECORDED,
-    check_kind,
-    read,
-)
+from hansard.event.kinds import CONTROL, MESSAGE_ADDED
 from hansard.session_reader import At, SessionReader, last_seq
 from hansard.state import fold, lineage, view
 from hansard.state.view import View
@@ -171,9 +153,9 @@ class Session(SessionReader):
     def _set_metadata(self, changes: dict[str, Any], *, automatic: bool) -> Event | None:
         shape = b'{"metadata":%b,"automatic":true}' if automatic else b'{"metadata":%b}'
         raw = shape % _metadata(changes)
-        draft = _new(METADATA_SET, raw)
+        draft = _new(kinds.METADATA_SET, raw)
         before = self._known(self._reader()).state
-        after = fold.apply(before, Event(0, "", draft.kind, draft.data))
+        after = fold.apply_all(before, [Event(0, "", draft.kind, draft.data)])
         # If a person sets the title that a program generated, it becomes the person's.
         taken_over = after.named and not before.named
         if codec.equal(before.metadata, after.metadata) and not taken_over:
@@ -195,13 +177,13 @@ class Session(SessionReader):
         if cost is not None:
             more["cost"] = cost
         _refuse_secrets(more, "usage")
-        return self._record(USAGE_RECORDED, {**data, **more})
+        return self._record(kinds.USAGE_RECORDED, {**data, **more})
 
     # -- changing views -------------------------------------------------------------------------
 
     def snapshot(self, label: str) -> Event:
         """Name the session's current seq, to revert to or fork from later."""
-        return self._record(SESSION_SNAPSHOTTED, {"label": label, "seq": self.seq})
+        return self._record(kinds.SESSION_SNAPSHOTTED, {"label": label, "seq": self.seq})
 
     def revert(
         self,
@@ -227,17 +209,17 @@ class Session(SessionReader):
         if isinstance(to, str):
             to = self._seq_at(reader, to)  # type: ignore[assignment] # a snapshot has a seq
         self._check_place(reader, "revert to", to)
-        drafts = [_new(SESSION_REVERTED, codec.encode({"seq": to}))]
+        drafts = [_new(kinds.SESSION_REVERTED, codec.encode({"seq": to}))]
         summary = view.ranges_of(reader, upto=expected_seq).summary if keep_summary else None
         if summary is not None:
-            drafts.append(_new(SUMMARY_ADDED, summary.raw))
+            drafts.append(_new(kinds.SUMMARY_ADDED, summary.raw))
         drafts += map(_message, messages)
         return self._append(drafts, expected_seq=expected_seq)[0]
 
     def summarize(self, *, upto: int, message: dict[str, Any]) -> Event:
         """Replace everything up to a seq by one message in the model view; the history view shows all."""
         self._check_place(self._log.reader(), "summarize up to", upto)
-        return self._record(SUMMARY_ADDED, {"upto": upto, "message": message})
+        return self._record(kinds.SUMMARY_ADDED, {"upto": upto, "message": message})
 
     def redact(self, seq: int, *, reason: str = "") -> Event:
         """Remove the message at a seq permanently from every view, including views of earlier times.
@@ -247,21 +229,22 @@ class Session(SessionReader):
         reader = self._reader()
         self._check_place(reader, "redact", seq)
         event = self._event_at(reader, seq)
-        if event is None or event.kind not in {MESSAGE_ADDED, SUMMARY_ADDED, MESSAGE_PART}:
+        redactable = {MESSAGE_ADDED, kinds.SUMMARY_ADDED, kinds.MESSAGE_PART}
+        if event is None or event.kind not in redactable:
             raise InvalidEvent(f"session {self.id!r} has no message at seq {seq}")
         from hansard.maintenance import redact
 
-        if event.kind == MESSAGE_PART:
+        if event.kind == kinds.MESSAGE_PART:
             # If the message was finished, redact the message, and its parts with it.
             event = next(filter(partial(redact.finishes, event), self.events(after=seq)), event)
         redacted = [event]
-        if event.kind == SUMMARY_ADDED and not event.data.get("redacted"):
+        if event.kind == kinds.SUMMARY_ADDED and not event.data.get("redacted"):
             # `revert(keep_summary=True)` adds a summary again: redact all of its copies.
             mask = self._known(reader).redactions.mask
             redacted += [
                 one
                 for one in reader.controls()
-                if one.kind == SUMMARY_ADDED and one.seq != seq and mask(one).raw == event.raw
+                if one.kind == kinds.SUMMARY_ADDED and one.seq != seq and mask(one).raw == event.raw
             ]
         return self._append([redact.redaction(one, reason) for one in redacted])[0]
 
@@ -305,23 +288,23 @@ class Session(SessionReader):
 
     def clear(self) -> Event:
         """Empty the model view; the history view still shows everything."""
-        return self._record(SESSION_CLEARED, {})
+        return self._record(kinds.SESSION_CLEARED, {})
 
     def archive(self) -> Event:
         """Mark the session as archived; it can still be read and appended to."""
-        return self._record(SESSION_ARCHIVED, {})
+        return self._record(kinds.SESSION_ARCHIVED, {})
 
     def unarchive(self) -> Event:
         """Undo `archive`."""
-        return self._record(SESSION_ARCHIVED, {"archived": False})
+        return self._record(kinds.SESSION_ARCHIVED, {"archived": False})
 
     def close(self) -> Event:
         """Mark the session as closed. This is information only: it can still be appended to."""
-        return self._record(SESSION_CLOSED, {})
+        return self._record(kinds.SESSION_CLOSED, {})
 
     def reopen(self) -> Event:
         """Undo `close`."""
-        return self._record(SESSION_CLOSED, {"closed": False})
+        return self._record(kinds.SESSION_CLOSED, {"closed": False})
 
     def fork(self, id: str | None = None, *, at: At | None = None) -> "Session":
         """Create a session that continues from this one, or from an earlier point of it, without copying.
@@ -352,7 +335,7 @@ class Session(SessionReader):
         data = {"parent": self.id, "seq": seq, "created": head.created}
         if depth > 1:
             data["depth"] = depth
-        draft = _new(SESSION_FORKED, codec.encode(data))
+        draft = _new(kinds.SESSION_FORKED, codec.encode(data))
         child._log.append(AppendRequest([draft], new_only=True, before=seq))
         try:
             # A purge looks for children after the session was deleted. So a child that was created too late
@@ -445,7 +428,7 @@ class Session(SessionReader):
     def _record(self, kind: str, data: dict[str, Any]) -> Event:
         """Append an event of a built-in kind, after a check of its data."""
         raw = codec.encode(data)
-        if read(kind, raw) is None:
+        if kinds.read(kind, raw) is None:
             raise InvalidEvent(f"{kind}: invalid data: {data!r:.200}")
         return self._append([_new(kind, raw)])[0]
 
@@ -477,7 +460,7 @@ class Session(SessionReader):
 def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Session:
     """Append the first event of a session that must not exist, and return a handle on it."""
     raw = _metadata(metadata)
-    draft = _new(SESSION_CREATED, b'{"metadata":%b}' % raw if metadata else raw)
+    draft = _new(kinds.SESSION_CREATED, b'{"metadata":%b}' % raw if metadata else raw)
     session = Session(backend, session_id)
     backend.log(session_id).append(AppendRequest([draft], new_only=True))
     return session
@@ -514,11 +497,11 @@ def _event(kind: str, data: dict[str, Any]) -> NewEvent:
 
 
 def _application(kind: str, data: dict[str, Any]) -> NewEvent:
-    if not check_kind(kind).startswith(APPLICATION) or kind == APPLICATION:
-        known = "has a separate method" if kind in KINDS else "is unknown"
+    if not kinds.check_kind(kind).startswith(kinds.APPLICATION) or kind == kinds.APPLICATION:
+        known = "has a separate method" if kind in kinds.KINDS else "is unknown"
         raise InvalidEvent(
-            f"kind {kind!r} {known}; kinds of application events begin with {APPLICATION!r}, "
-            f"such as {APPLICATION + 'todo'!r}"
+            f"kind {kind!r} {known}; kinds of application events begin with {kinds.APPLICATION!r}, "
+            f"such as {kinds.APPLICATION + 'todo'!r}"
         )
     return NewEvent(kind, codec.encode(data), control=False)
 

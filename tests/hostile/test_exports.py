@@ -187,7 +187,7 @@ def test_many_names_take_no_square_of_time(
 ) -> None:
     """N-73, N-63: however many names a file brings, what they add up to is copied once, and not for each."""
     events = [Event(n, TIME, kind, json.dumps(said(n)).encode()) for n in range(1, 4)]
-    state = fold.apply(fold.EMPTY, events[0])
+    state = fold.apply_all(fold.EMPTY, events[:1])
     before = msgspec.json.encode(state)
     changes: dict[str, Any] = {}
     # A clock would tell the same, and not always.

@@ -372,7 +372,7 @@ class SessionWriter:
         except (Damaged, InvalidEvent, *unreadable):
             return None
         seq = places.seq(len(items))
-        metadata = fold.metadata_of(log.controls(seq))
+        metadata = fold.apply_all(fold.EMPTY, log.controls(seq)).metadata
         return _Parent(parent_id, seq, head.created, places, metadata, depth)
 
     def _compare(self, session_id: str, log: Log, session: _Session) -> ImportedSession:

@@ -15,18 +15,6 @@ import msgspec
 from hansard.backend.contract import Head, LogReader
 from hansard.event import codec, kinds
 from hansard.event.event import Event
-from hansard.event.kinds import (
-    HISTORY_DROPPED,
-    MESSAGE_ADDED,
-    MESSAGE_PART,
-    METADATA_SET,
-    SESSION_ARCHIVED,
-    SESSION_CLOSED,
-    SESSION_CREATED,
-    SESSION_FORKED,
-    SESSION_SNAPSHOTTED,
-    USAGE_RECORDED,
-)
 from hansard.state.redaction import NOTHING, Redactions
 
 #: Grows when the same events add up to another state.
@@ -34,7 +22,9 @@ VERSION: Final = 1
 
 #: Control events that are not activity: a listing does not move the session up, `latest` does not prefer it,
 #: and `prune` may move it.
-HOUSEKEEPING: Final = frozenset({HISTORY_DROPPED, METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED})
+HOUSEKEEPING: Final = frozenset(
+    {kinds.HISTORY_DROPPED, kinds.METADATA_SET, kinds.SESSION_ARCHIVED, kinds.SESSION_CLOSED}
+)
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -97,11 +87,6 @@ class State(msgspec.Struct, frozen=True):
 EMPTY = State()
 
 
-def apply(state: State, event: Event) -> State:
-    """Return the state after one more event."""
-    return apply_all(state, [event])
-
-
 def apply_all(state: State, events: list[Event]) -> State:
     """Return the state after more events; the given state does not change."""
     if not events:
@@ -119,20 +104,10 @@ def apply_all(state: State, events: list[Event]) -> State:
         state,
         seq=events[-1].seq,
         updated=events[-1].stamp,
-        message_count=counts.get(MESSAGE_ADDED, 0),
+        message_count=counts.get(kinds.MESSAGE_ADDED, 0),
         kinds=counts,
         **changes,
     )
-
-
-def metadata_of(events: list[Event]) -> dict[str, Any]:
-    """Return the metadata that the control events of a session add up to."""
-    metadata: dict[str, Any] = {}
-    named = False
-    for event in events:
-        if event.kind in {METADATA_SET, SESSION_CREATED}:
-            named = _add_metadata(metadata, event, named=named)
-    return metadata
 
 
 def title_of(metadata: Mapping[str, Any]) -> str | None:
@@ -162,23 +137,6 @@ def _copied(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _add_metadata(metadata: dict[str, Any], event: Event, *, named: bool) -> bool:
-    """Merge an event's metadata, in place; return whether a person has set the title after it."""
-    if codec.is_too_deep(event.raw):
-        return named
-    data = event.data
-    patch = data.get("metadata", {})
-    if not isinstance(patch, dict):
-        return named
-    if "title" in patch:
-        if data.get("automatic") is not True:
-            named = patch["title"] is not None
-        elif named:
-            patch = {key: value for key, value in patch.items() if key != "title"}
-    _merge_into(metadata, patch)
-    return named
-
-
 # A step adds to `changes` the fields that an event changes, next to those that earlier events of the same run
 # have changed. A dict in it is copied once per run and then changed in place: to copy it for each event would
 # take the square of their number, and an attacker could choose that.
@@ -195,10 +153,19 @@ def _own(state: State, changes: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _set_metadata(state: State, changes: dict[str, Any], event: Event) -> None:
+    data = {} if codec.is_too_deep(event.raw) else event.data
+    patch = data.get("metadata")
+    if not isinstance(patch, dict):
+        return
+    if "title" in patch:
+        if data.get("automatic") is not True:
+            changes["named"] = patch["title"] is not None
+        elif changes.get("named", state.named):
+            # A program's title never replaces a person's.
+            patch = {key: value for key, value in patch.items() if key != "title"}
     if "metadata" not in changes:
         changes["metadata"] = _copied(state.metadata)
-    named = changes.get("named", state.named)
-    changes["named"] = _add_metadata(changes["metadata"], event, named=named)
+    _merge_into(changes["metadata"], patch)
 
 
 def _fork(state: State, changes: dict[str, Any], event: Event) -> None:
@@ -263,15 +230,15 @@ def _flag(name: str) -> _Step:
 
 
 _STEPS: Mapping[str, _Step] = {
-    MESSAGE_ADDED: _add_message,
-    MESSAGE_PART: _stream,
-    METADATA_SET: _set_metadata,
-    SESSION_CREATED: _set_metadata,
-    SESSION_FORKED: _fork,
-    SESSION_SNAPSHOTTED: _snapshot,
-    USAGE_RECORDED: _record_usage,
-    SESSION_ARCHIVED: _flag("archived"),
-    SESSION_CLOSED: _flag("closed"),
+    kinds.MESSAGE_ADDED: _add_message,
+    kinds.MESSAGE_PART: _stream,
+    kinds.METADATA_SET: _set_metadata,
+    kinds.SESSION_CREATED: _set_metadata,
+    kinds.SESSION_FORKED: _fork,
+    kinds.SESSION_SNAPSHOTTED: _snapshot,
+    kinds.USAGE_RECORDED: _record_usage,
+    kinds.SESSION_ARCHIVED: _flag("archived"),
+    kinds.SESSION_CLOSED: _flag("closed"),
 }
 
 

@@ -18,15 +18,7 @@ from hansard.backend.contract import Backend, Head, LogReader, between
 from hansard.errors import HansardError
 from hansard.event import kinds
 from hansard.event.event import Event
-from hansard.event.kinds import (
-    MESSAGE_ADDED,
-    MESSAGE_PART,
-    METADATA_SET,
-    SESSION_CREATED,
-    SESSION_SNAPSHOTTED,
-    USAGE_RECORDED,
-    SessionForked,
-)
+from hansard.event.kinds import SessionForked
 from hansard.state import fold, lineage, redaction
 from hansard.state.fold import EMPTY, State
 from hansard.state.redaction import NOTHING, Redactions
@@ -34,7 +26,9 @@ from hansard.workspace import Workspace
 
 #: Events whose redaction can change the state that a fork begins with, as those of streams can. Others count
 #: in a state whether redacted or not.
-_CHANGEABLE: Final = frozenset({METADATA_SET, SESSION_CREATED, SESSION_SNAPSHOTTED, USAGE_RECORDED})
+_CHANGEABLE: Final = frozenset(
+    {kinds.METADATA_SET, kinds.SESSION_CREATED, kinds.SESSION_SNAPSHOTTED, kinds.USAGE_RECORDED}
+)
 _CHANGED: Final = ("metadata", "named", "snapshots", "usage", "streams")
 
 
@@ -229,11 +223,11 @@ def _changeable(event: Event) -> Event | None:
     """Return an event, without its texts, if its redaction can change a state; otherwise None."""
     if event.kind in _CHANGEABLE:
         return event
-    if event.kind == MESSAGE_PART:
-        part = kinds.read(MESSAGE_PART, event.raw)
+    if event.kind == kinds.MESSAGE_PART:
+        part = kinds.read(kinds.MESSAGE_PART, event.raw)
         kept = None if part is None else {"stream": part.stream, "over": part.over}
-    elif event.kind == MESSAGE_ADDED and b'"stream"' in event.raw:
-        added = kinds.read(MESSAGE_ADDED, event.raw)
+    elif event.kind == kinds.MESSAGE_ADDED and b'"stream"' in event.raw:
+        added = kinds.read(kinds.MESSAGE_ADDED, event.raw)
         kept = None if added is None else {"message": {}, "stream": added.stream}
     else:
         return None

@@ -24,14 +24,6 @@ import msgspec
 from hansard.backend.contract import Chunk, LogReader, StreamPart, between
 from hansard.event import codec, kinds
 from hansard.event.event import Event
-from hansard.event.kinds import (
-    HISTORY_DROPPED,
-    MESSAGE_REDACTED,
-    SESSION_CLEARED,
-    SESSION_REPAIRED,
-    SESSION_REVERTED,
-    SUMMARY_ADDED,
-)
 from hansard.state import fold, lineage
 from hansard.state.fold import State
 from hansard.state.lineage import ForkedReader
@@ -52,7 +44,9 @@ _UNKNOWN: Final = {"role": "assistant"}
 _MANY: Final = 2_000
 
 #: Kinds that change the meaning of earlier events.
-_CHANGING: Final = frozenset({HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED})
+_CHANGING: Final = frozenset(
+    {kinds.HISTORY_DROPPED, kinds.MESSAGE_REDACTED, kinds.SESSION_REPAIRED}
+)
 
 
 # -- what the control events add up to ----------------------------------------------------------
@@ -84,15 +78,15 @@ class Course:
     def add(self, controls: Iterable[Event]) -> None:
         """Add the control events that follow, masked."""
         for event in controls:
-            if event.kind == SESSION_REVERTED:
-                reverted = kinds.read(SESSION_REVERTED, event.raw)
+            if event.kind == kinds.SESSION_REVERTED:
+                reverted = kinds.read(kinds.SESSION_REVERTED, event.raw)
                 if reverted is not None:
                     # Always further back: a revert leads to a seq before its own.
                     self._reverts.append((event.seq, min(reverted.seq, event.seq - 1)))
-            elif event.kind == SESSION_CLEARED:
+            elif event.kind == kinds.SESSION_CLEARED:
                 self._add_bound(event.seq, event.seq, None)
-            elif event.kind == SUMMARY_ADDED:
-                added = kinds.read(SUMMARY_ADDED, event.raw)
+            elif event.kind == kinds.SUMMARY_ADDED:
+                added = kinds.read(kinds.SUMMARY_ADDED, event.raw)
                 if added is not None and added.upto >= 0:
                     self._add_bound(event.seq, added.upto, event)
 

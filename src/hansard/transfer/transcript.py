@@ -84,7 +84,7 @@ class Transcript:
         self.upto = upto
         self.session_id: str = self._clean(session_id)
         controls = [self._redactions.mask(event) for event in log.controls(upto)]
-        self.metadata: dict[str, Any] = self._clean(fold.metadata_of(controls))
+        self.metadata: dict[str, Any] = self._clean(fold.apply_all(fold.EMPTY, controls).metadata)
         head = log.head()
         self.created = "" if head is None else head.created
         self.updated = "" if head is None else head.updated

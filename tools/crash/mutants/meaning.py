@@ -63,7 +63,7 @@ MEANING = (
     Mutant(
         "a revert is ignored",
         "state/view.py",
-        "            if event.kind == SESSION_REVERTED:\n",
+        "            if event.kind == kinds.SESSION_REVERTED:\n",
         "            if False:\n",
         ("tests/unit/test_paths.py", "-k", "revert"),
     ),
