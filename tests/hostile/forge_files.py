@@ -6,7 +6,6 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +166,3 @@ def confined(program: str, *words: object, memory: int = 600 << 20) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def unless_refused(call: Callable[[], object]) -> None:
-    """Call something that may be refused, with an error of ours."""
-    with suppress(hansard.HansardError):
-        call()

@@ -3,7 +3,6 @@
 import itertools
 import os
 import stat
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,7 +15,7 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from tests.hostile.forge_files import PATIENCE, nested, with_a_good_session
+from tests.hostile.forge_files import confined, nested, with_a_good_session
 
 #: A user without rights.
 UNPRIVILEGED = 65534
@@ -43,19 +42,6 @@ for name, read_only in (("trap", 0), ("store", 0), ("store", 1), ("mine", 0), ("
 """
 
 
-def child(program: str, path: Path) -> list[str]:
-    """Run a program in a separate process; return the lines that it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, path],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
 @pytest.fixture
 def shared_folder() -> Iterator[Path]:
     """A directory like /tmp: every user may create files in it."""
@@ -76,7 +62,7 @@ def test_a_directory_that_another_made_is_not_written_into(shared_folder: Path) 
     for part in ("sessions", "trash"):
         (shared_folder / "store" / part).mkdir()
         (shared_folder / "store" / part).chmod(0o777)
-    trap, theirs, read_only, mine, volume = child(OPENING, shared_folder)
+    trap, theirs, read_only, mine, volume = confined(OPENING, shared_folder).splitlines()
     assert "trap belongs to uid 12345" in trap
     assert "store belongs to uid" in theirs
     assert list((shared_folder / "trap").iterdir()) == []
@@ -104,7 +90,7 @@ for name in ("", "hansard.json", "sessions", "sessions/good/lock", "sessions/goo
             continue
         print("could open", name)
 """
-    assert child(program, path) == []
+    assert confined(program, path) == ""
 
 
 @pytest.mark.parametrize(

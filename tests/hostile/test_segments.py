@@ -17,7 +17,6 @@ from hansard.log.sealed_segment import (
     OURS,
     SKIPPABLE,
     TABLE_END,
-    SealedSegment,
     unpack,
 )
 from tests.hostile.forge_files import (
@@ -230,11 +229,3 @@ def test_a_marker_that_is_deep_is_refused(tmp_path: Path) -> None:
     (path / "hansard.json").write_text(f'{{"hansard":"store","version":1,"x":{nested(20_000)}}}')
     with pytest.raises(hansard.UnknownFormat):
         hansard.open(path)
-
-
-def test_sealed_segments_are_read_as_before(tmp_path: Path) -> None:
-    """F-87: an index as we write it passes: of one event, of many frames, and with a short last frame."""
-    file = compacted(tmp_path / "store")
-    opened = SealedSegment(os.open(file, os.O_RDONLY), str(file), "s")
-    opened.check()
-    assert opened.index.last == 51

@@ -82,14 +82,3 @@ def test_a_page_token_reveals_nothing_about_other_sessions(tmp_path: Path) -> No
             mine = store.scoped("mine/")
             tokens.append([mine.sessions(order=key, limit=2).next for key in ("id", "title")])
     assert tokens[0] == tokens[1]
-
-
-def test_a_page_shows_sessions_as_they_are_now(store: Store) -> None:
-    """A page has sessions at their current positions: one that moved before the page token is not on it."""
-    for session_id in ("a", "b", "c"):
-        store.session(session_id).set_title(session_id)
-    page = store.sessions(order="title", limit=1)
-    store.session("b").set_title("d")
-    store.session("c").set_title("A new one")
-    rest = store.sessions(order="title", cursor=page.next)
-    assert [(info.id, info.title) for info in rest.items] == [("b", "d")]

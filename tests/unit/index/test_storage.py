@@ -1,6 +1,7 @@
 """The storage of the index: portable statements, transactions, and erasure."""
 
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 
 import hansard
 from hansard.index import sqlite_storage, text_index
-from hansard.index.index import of
 from hansard.index.sqlite_storage import Storage
 from tests.unit.disk_probe import index_of
 from tools.crash.erasure import leaks
@@ -93,24 +93,50 @@ def test_an_erasure_that_fails_leaves_all_or_nothing(
         assert {(hit.session, hit.seq) for hit in store.search("lion")} == {("a", 1), ("a", 2)}
 
 
-def test_compact_overwrites_erased_bytes_and_empties_the_wal(tmp_path: Path) -> None:
-    """`compact` empties the write-ahead log, and SQLite overwrites what it deletes."""
-    path = tmp_path / "store"
-    fill(path)
+@pytest.mark.parametrize(
+    "name", ["redacted", "scrubbed", "title", "value", "purged", "created again"]
+)
+def test_compact_erases_what_was_removed_from_all_files(tmp_path: Path, name: str) -> None:
+    """N-45, N-66: after `compact`, neither logs nor index contain it, and the write-ahead log is empty."""
+    path, word = tmp_path / "store", "kwvzrqhjxkwv"
     with hansard.open(path) as store:
+        session = store.session(name)
+        session.set_title(word if name in {"title", "created again"} else "talk")
+        session.set_metadata(user=word if name == "value" else "u")
+        text = word if name in {"redacted", "scrubbed", "purged"} else "hello"
+        seq = session.add_message({"role": "user", "content": f"my {text} lion"}).seq
+        session.add_message({"role": "user", "content": "lion"})
         store.search("lion")
-        store.session("a").redact(1)
+        session.set_title("another")
+        store.search("lion")
+        assert in_index(path, word)
+        if name == "redacted":
+            session.redact(seq)
+        elif name in {"purged", "created again"}:
+            store.delete(name)
+            store.purge(name)
+        else:
+            session.scrub(word)
+        if name == "created again":
+            session.add_message({"role": "user", "content": "lion"})
         store.compact()
-        for index in (of(store._backend), of(store._backend)._aside):
-            storage = None if index is None else index._storage
-            if isinstance(storage, Storage):
-                assert storage.one("PRAGMA secure_delete") == (1,)
+        assert leaks(path, word) == []
         database = index_of(path)
         # One page: the record that nothing is left to erase.
         assert database.with_name(f"{database.name}-wal").stat().st_size < 2 * 4096
-        assert leaks(path, WORDS["a"]) == []
-        with closing(sqlite3.connect(database)) as connection:
-            assert connection.execute("SELECT count(*) FROM index_log").fetchone() == (0,)
+        assert len(store.search("lion")) == {"redacted": 1, "purged": 0, "created again": 1}.get(
+            name, 2
+        )
+
+
+def test_compact_removes_an_index_that_came_with_a_copy(tmp_path: Path) -> None:
+    """F-155: `compact` removes the index of a copied store, even before the first listing."""
+    fill(tmp_path / "store")
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with hansard.open(tmp_path / "copy") as store:
+        store.session("a").redact(1)
+        store.compact()
+        assert leaks(tmp_path / "copy", WORDS["a"]) == []
 
 
 def test_nothing_is_erased_if_nothing_was_removed(tmp_path: Path) -> None:
@@ -138,22 +164,3 @@ def test_texts_are_read_inside_the_transaction_that_stores_them(
     monkeypatch.setattr(text_index.TextIndexer, "_read", watched)
     fill(tmp_path / "store")
     assert states == [True] * 3
-
-
-def test_a_fork_that_redacts_is_believed_over_the_index(tmp_path: Path) -> None:
-    """Each search reads in the fork's log which inherited messages it has redacted."""
-    fill(tmp_path / "store")
-    with hansard.open(tmp_path / "store") as store:
-        store.delete("a")
-        assert {hit.session for hit in store.search("lion")} == {"b", "c"}
-        index = of(store._backend)._aside
-        assert index is not None
-        storage = index._storage
-        assert storage is not None
-        store.session("c").redact(1)
-        # The index as it was before the redaction, asked directly.
-        from hansard.index import search
-
-        query = search.SearchQuery(search.expression("lion"))
-        hits = search.ask(store._backend, storage, query) or []
-        assert {hit.session for hit in hits} == {"b"}
