@@ -250,21 +250,6 @@ async def test_tasks_share_a_session_object(store: hansard.Store) -> None:
 # -- all scopes, or none ------------------------------------------------------------------------
 
 
-async def test_a_cancelled_append_changes_all_scopes_or_none(store: hansard.Store) -> None:
-    """A cancelled event is stored once, with its changes in all scopes, or not at all."""
-    service = HansardSessionService(store)
-    await service.create_session(**WHO, session_id="s")
-    for number in range(12):
-        event = said(f"{number}", changes={"app:n": number})
-        task = asyncio.ensure_future(service.append_event(await got(service), event))
-        for _ in range(number % 4):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        found = await got(service)
-        assert (found.state.get("app:n") == number) is (f"{number}" in texts(found))
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_leaves_all_scopes_changed_or_none(tmp_path: Path, when: faults.When) -> None:
     """N-39: after a kill at any disk call, an event and its changes of all scopes are stored, or none is."""

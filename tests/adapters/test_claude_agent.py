@@ -12,11 +12,9 @@ from typing import Any
 
 import claude_agent_sdk as sdk
 import pytest
-from claude_agent_sdk._internal.transcript_mirror_batcher import TranscriptMirrorBatcher
 from claude_agent_sdk.testing import run_session_store_conformance
 
 import hansard
-from hansard.adapters import claude_agent
 from hansard.adapters.claude_agent import HansardSessionStore
 from hansard.message import origin
 from tests.adapters.processes import children
@@ -374,26 +372,6 @@ async def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
         assert roles == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_the_sdk_retries_a_failed_flush(tmp_path: Path) -> None:
-    """N-29, N-56: when the disk refuses a batch, the SDK's retry stores each entry once."""
-    entries = chain("one", "two")
-    with hansard.open(tmp_path / "data", durability="os") as store:
-        ours = HansardSessionStore(store)
-        reported: list[str] = []
-
-        async def on_error(_: Any, message: str) -> None:
-            reported.append(message)
-
-        batcher = TranscriptMirrorBatcher(ours, "/projects", on_error)
-        await ours.append(KEY, entries[:1])
-        batcher.enqueue(f"/projects/{PROJECT}/{SESSION}.jsonl", entries)
-        with faults.fail(28, only=("write",)) as fault:
-            await batcher.flush()
-        assert fault.fired
-        assert await ours.load(KEY) == entries
-        assert not reported
-
-
 # -- hansard's own ways -------------------------------------------------------------------------
 
 
@@ -426,32 +404,6 @@ async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
         one["uuid"] for one in found[2:6] if "uuid" in one
     ]
     assert await ours.load(KEY) == found
-
-
-def test_a_listing_reads_what_is_new_only(
-    store: hansard.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-76: a second listing in a process reads only new entries."""
-    ours = HansardSessionStore(store)
-    folded = []
-
-    def fold(*given: Any) -> Any:
-        folded.append(given)
-        return sdk.fold_session_summary(*given)
-
-    monkeypatch.setattr(claude_agent, "fold_session_summary", fold)
-
-    def listed() -> int:
-        folded.clear()
-        (summary,) = asyncio.run(ours.list_session_summaries(PROJECT))
-        assert summary["data"]["first_prompt"] == "a"
-        return len(folded)
-
-    asyncio.run(ours.append(KEY, chain("a", *"b" * 99)))
-    assert listed() == 100
-    assert listed() == 0
-    asyncio.run(ours.append(KEY, chain("c")))
-    assert listed() == 1
 
 
 async def test_the_sdk_lists_the_newest_first() -> None:

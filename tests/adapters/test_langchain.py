@@ -1,7 +1,6 @@
 """`HansardChatMessageHistory` is a chat history for LangChain."""
 
 import asyncio
-import json
 import random
 import subprocess
 import warnings
@@ -58,18 +57,6 @@ MESSAGES: list[BaseMessage] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)
-def test_every_message_comes_back_equal(message: BaseMessage, store: hansard.Store) -> None:
-    """N-64: a message of any class comes back equal, with its class; its text is stored once."""
-    history = HansardChatMessageHistory("s", store)
-    history.add_messages([message])
-    (found,) = history.messages
-    assert found == message
-    assert type(found) is type(message)
-    (stored,) = store.session("s").messages()
-    assert json.dumps(stored).count(LONG) == (LONG in str(message))
-
-
 @pytest.mark.parametrize("run_number", range(3))
 async def test_it_answers_as_memory_does(
     run_number: int, store: hansard.Store, rng: random.Random
@@ -123,28 +110,6 @@ def config(session_id: str) -> Any:
     return {"configurable": {"session_id": session_id}}
 
 
-async def test_the_real_loop_keeps_users_apart(store: hansard.Store) -> None:
-    """N-58, N-68: one loop serves two users concurrently; each has only its own messages, once."""
-    runnable = chain(
-        lambda user: HansardChatMessageHistory(user, store), *(f"answer {n}" for n in range(8))
-    )
-
-    async def turns(user: str) -> None:
-        for number in range(2):
-            await runnable.ainvoke([HumanMessage(f"{user} {number}")], config(user))
-            await asyncio.to_thread(
-                runnable.invoke, [HumanMessage(f"{user} again {number}")], config(user)
-            )
-
-    await asyncio.gather(turns("ann"), turns("bob"))
-    for user in ("ann", "bob"):
-        messages = HansardChatMessageHistory(user, store).messages
-        assert [message.type for message in messages] == ["human", "ai"] * 4
-        assert [message.content for message in messages if message.type == "human"] == [
-            f"{user} 0", f"{user} again 0", f"{user} 1", f"{user} again 1"
-        ]  # fmt: skip
-
-
 def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> None:
     """N-55: LangChain continues another framework's chat, and the other way round."""
     items = [
@@ -182,23 +147,20 @@ def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> Non
 
 CHILD = """
 import sys, time
-from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
-from langchain_core.runnables.history import RunnableWithMessageHistory
-from hansard.adapters.langchain import HansardChatMessageHistory
+from tests.adapters.test_langchain import (
+    AIMessage, HansardChatMessageHistory, HumanMessage, RunnableWithMessageHistory, config)
 
 def answer(given):
-    said = given["asked"][-1].content
-    if said == "last":
+    if given[-1].content == "last":
         print("asked", flush=True)
         time.sleep(600)
-    return AIMessage("to " + said)
+    return AIMessage("to " + given[-1].content)
 
 chain = RunnableWithMessageHistory(
-    RunnableLambda(answer), lambda id: HansardChatMessageHistory(id, sys.argv[1]),
-    input_messages_key="asked", history_messages_key="history")
+    RunnableLambda(answer), lambda id: HansardChatMessageHistory(id, sys.argv[1]))
 for text in ("0", "1", "last"):
-    chain.invoke({"asked": [HumanMessage(text)]}, {"configurable": {"session_id": "s"}})
+    chain.invoke([HumanMessage(text)], config("s"))
 """
 
 

@@ -216,31 +216,6 @@ def test_it_answers_as_strands_own_files(rng: random.Random, tmp_path: Path) -> 
                 script.both("read_agent", session, agent)
 
 
-def test_an_agent_is_restored(store: hansard.Store) -> None:
-    """N-58, N-60: a new agent has the messages and the time of creation of the last one."""
-    repository = HansardRepository(store)
-    first = agent_of(RepositorySessionManager("support/42", repository), state={"user": "u7"})
-    first("hello")
-    first("look")
-    created = repository.read_agent("support/42", "a")
-    second = agent_of(RepositorySessionManager("support/42", HansardRepository(store)))
-    assert second.messages == first.messages
-    assert second.state.get("user") == "u7"
-    second("and now?")
-    stored = repository.read_agent("support/42", "a")
-    assert created is not None
-    assert stored is not None
-    assert stored.created_at == created.created_at
-    session = store.session("support/42")
-    assert texts(session.messages()) == [
-        *["hello", "seen 1", "look", "", "a view of x", "seen 5", "and now?", "seen 7"]
-    ]
-    # Calls and results are recognized.
-    assert session.pairing() == []
-    assert [hit.session for hit in store.search("view")] == ["support/42"]
-    assert [len(one.get("tool_calls", ())) for one in map(origin.plain, session.messages())][3] == 1
-
-
 def test_a_redacted_message_is_removed(store: hansard.Store, tmp_path: Path) -> None:
     """N-66: a message that a guardrail redacts is in no view and, after a compaction, in no file."""
     repository = HansardRepository(store)

@@ -2,9 +2,6 @@
 
 import random
 import sqlite3
-import struct
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import pytest
 from hansard.importers import database
 from hansard.importers.foreign_json import Unreadable
 from hansard.importers.source import Files
-from tests.hostile.forge_files import confined
 from tests.importers.sources import untouched
 
 
@@ -68,79 +64,6 @@ def test_the_write_ahead_log_is_read(tmp_path: Path, rng: random.Random) -> None
             wanted = reader.execute("SELECT * FROM t ORDER BY a").fetchall()
             with untouched(path.parent):
                 assert rows_of(path) == wanted
-
-
-def test_a_log_that_was_cut_is_read_up_to_the_cut(tmp_path: Path) -> None:
-    """N-33: a write-ahead log that was cut anywhere yields what was committed before the cut."""
-    path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode=wal")
-        connection.execute("CREATE TABLE t (a)")
-        connection.commit()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        for number in range(4):
-            connection.execute("INSERT INTO t VALUES (?)", (number,))
-            connection.commit()
-        content, log = path.read_bytes(), path.with_name("x.db-wal").read_bytes()
-    seen = set()
-    cut = tmp_path / "cut" / "x.db"
-    cut.parent.mkdir()
-    for end in range(0, len(log) + 1, 509):
-        cut.write_bytes(content)
-        cut.with_name("x.db-wal").write_bytes(log[:end])
-        found = [row[0] for row in rows_of(cut)]
-        assert found == list(range(len(found)))
-        seen.add(len(found))
-    assert seen >= {0, 1, 2, 3}
-
-
-#: Writes to two tables in each transaction, and checkpoints its log after every few of them.
-WRITER = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute(f"PRAGMA journal_mode={sys.argv[2]}")
-connection.execute("PRAGMA synchronous=OFF")
-connection.execute("PRAGMA wal_autocheckpoint=100")
-for table in ("t", "u"):
-    connection.execute(f"CREATE TABLE {table} (a INTEGER PRIMARY KEY, b)")
-print("ready", flush=True)
-for number in range(10**9):
-    connection.execute("BEGIN IMMEDIATE")
-    for table in ("t", "u"):
-        connection.execute(f"INSERT INTO {table} VALUES (?, ?)", (number, "x" * (number % 3000)))
-        if number > 300:
-            connection.execute(f"DELETE FROM {table} WHERE a = ?", (number - 300,))
-    connection.execute("COMMIT")
-"""
-
-
-@pytest.mark.parametrize("mode", ["wal", "delete"])
-def test_a_database_that_is_written_to_is_read_at_one_moment(tmp_path: Path, mode: str) -> None:
-    """N-18: while a process writes all the time, no read mixes two transactions."""
-    path = tmp_path / "x.db"
-    command = [sys.executable, "-c", WRITER, str(path), mode]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
-        try:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
-            seen = set()
-            for _ in range(40):
-                try:
-                    with database.opened(Files(tmp_path), path) as connection:
-                        one, other = (
-                            connection.execute(f"SELECT a FROM {table} ORDER BY a").fetchall()  # noqa: S608
-                            for table in "tu"
-                        )
-                        check = integrity(connection)
-                except Unreadable:
-                    # It reports that there was no moment without a change. Without a log, there may be none.
-                    continue
-                assert one == other
-                assert check == [("ok",)]
-                seen.add(one[-1] if one else None)
-            assert mode == "delete" or len(seen) > 1
-        finally:
-            writer.kill()
 
 
 def test_a_file_in_the_middle_of_a_change_is_read_again(tmp_path: Path) -> None:
@@ -293,41 +216,6 @@ def test_nothing_but_reading_tables_is_allowed(tmp_path: Path, query: str) -> No
         connection.execute(query).fetchall()
 
 
-def test_a_log_that_claims_gigabytes_costs_nothing(tmp_path: Path) -> None:
-    """N-74: a log of 568 bytes that commits a database of 8 GB creates nothing of that size."""
-    path = made(tmp_path / "x.db", "PRAGMA page_size=512", "CREATE TABLE t (a)")
-    page = path.read_bytes()[:512]
-    head = struct.pack(">8I", 0x377F0683, 3007000, 512, 0, 1, 2, 0, 0)[:24]
-    sums = checksum(head, (0, 0))
-    frame = struct.pack(">II", 1, 8 * 1024**3 // 512)
-    after = checksum(page, checksum(frame, sums))
-    log = head + struct.pack(">II", *sums) + frame + struct.pack(">4I", 1, 2, *after) + page
-    assert len(log) == 568
-    path.with_name("x.db-wal").write_bytes(log)
-    program = """
-import pathlib, sys, tempfile
-from hansard.importers import database, source
-tempfile.tempdir = sys.argv[2]
-files = source.Files(sys.argv[1])
-with database.opened(files, pathlib.Path(sys.argv[1], "x.db")) as connection:
-    print(connection.tables)
-    print(sum(p.stat().st_blocks * 512 for p in pathlib.Path(sys.argv[2]).rglob("*")) < 200_000)
-"""
-    (tmp_path / "private").mkdir()
-    shown = confined(program, tmp_path, tmp_path / "private").split("\n")
-    assert shown == ["{'t': {'a'}}", "True", ""]
-    assert not list((tmp_path / "private").iterdir())
-
-
-def checksum(content: bytes, sums: tuple[int, int]) -> tuple[int, int]:
-    """Continue the checksum of a write-ahead log over more bytes."""
-    first, second = sums
-    for one, other in struct.iter_unpack(">II", content):
-        first = (first + one + second) & 0xFFFFFFFF
-        second = (second + other + first) & 0xFFFFFFFF
-    return first, second
-
-
 def test_pages_that_are_listed_many_times_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,20 +252,6 @@ def test_pages_that_are_listed_many_times_end(
         found = sum(1 for _ in connection.rows("t", "SELECT a FROM t"))
     assert 0 < found < 1_000
     assert "more than it can hold" in files.problems[0].what
-
-
-def test_a_journal_that_names_other_files_is_never_opened(tmp_path: Path) -> None:
-    """N-11: a journal that names a file to delete is refused, and that file stays."""
-    path = made(tmp_path / "x.db", "CREATE TABLE t (a)")
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    name = str(victim).encode()
-    magic = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
-    tail = name + struct.pack(">II", len(name), sum(name)) + magic
-    header = magic + struct.pack(">5I", 0, 1, 1, 512, 4096)
-    path.with_name("x.db-journal").write_bytes(header.ljust(512, b"\0") + b"\0\0\0\0" + tail)
-    with untouched(tmp_path), pytest.raises(Unreadable, match="journal"):
-        rows_of(path)
 
 
 def test_a_cleared_journal_is_ignored(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -314,48 +313,6 @@ def test_a_kill_at_each_disk_call_leaves_complete_sessions(tmp_path: Path) -> No
             assert import_into(path, root).skipped == []
             assert stored_in(path) == complete[grown]
     assert at > 10
-
-
-CHILD = """
-import sys
-import hansard
-from hansard import importers
-
-def told(done, of):
-    print(done, flush=True)
-    sys.stdin.readline()
-
-with hansard.open(sys.argv[1], durability="os") as store:
-    importers.import_sessions(store, "workspace", sys.argv[2], progress=told)
-"""
-
-
-def test_the_next_import_completes_a_killed_one(tmp_path: Path) -> None:
-    """N-84: after SIGKILL in the middle of an import, the next one imports the rest."""
-    root = tmp_path / "source"
-    for number in range(10):
-        session_file(root, f"0a1b2c3d_202601{number + 10}_030405", *("said",) * (number + 1))
-    command = [sys.executable, "-c", CHILD, str(tmp_path / "store"), str(root)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
-        try:
-            assert child.stdout is not None
-            assert child.stdin is not None
-            for number in range(1, 5):
-                assert child.stdout.readline() == f"{number}\n"
-                if number < 4:
-                    child.stdin.write("\n")
-                    child.stdin.flush()
-            child.send_signal(signal.SIGKILL)
-        finally:
-            child.kill()
-    with hansard.open(tmp_path / "store") as store:
-        assert store.count() == 4
-        report = imported(store, root)
-        assert (len(report.present), len(report.imported), report.skipped) == (4, 6, [])
-        found = sorted(len(texts(store, one.id)) for one in store.sessions().items)
-        assert found == list(range(1, 11))
-        assert store.verify().ok
 
 
 @pytest.mark.slow
