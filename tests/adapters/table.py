@@ -22,6 +22,8 @@ class Adapter(NamedTuple):
     #: The other calls that change a conversation, "s".
     change: Callable[[], Coroutine[Any, Any, Any]] | None = None
     prefix: str = ""
+    #: The names of all conversations.
+    names: Callable[[], Coroutine[Any, Any, list[str]]] | None = None
 
 
 def adk(store: Any) -> Adapter:
@@ -64,7 +66,10 @@ def adk(store: Any) -> Adapter:
         await service.get_user_state(**who)
         await service.delete_session(**who, session_id="s")
 
-    return Adapter(say, read, change, "adk/a/u/")
+    async def names() -> list[str]:
+        return [one.id for one in (await service.list_sessions(**who)).sessions]
+
+    return Adapter(say, read, change, "adk/a/u/", names)
 
 
 def claude_agent(store: Any) -> Adapter:
@@ -99,7 +104,10 @@ def claude_agent(store: Any) -> Adapter:
         await transcripts.list_subkeys({"project_key": "p", "session_id": "s"})
         await transcripts.delete({"project_key": "p", "session_id": "s"})
 
-    return Adapter(say, read, change, "claude/p/")
+    async def names() -> list[str]:
+        return [one["session_id"] for one in await transcripts.list_sessions("p")]
+
+    return Adapter(say, read, change, "claude/p/", names)
 
 
 def langchain(store: Any) -> Adapter:

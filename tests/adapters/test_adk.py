@@ -460,26 +460,6 @@ async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     assert "weather" not in texts(await got(service))
 
 
-def test_a_listing_shows_what_cannot_be_read(tmp_path: Path) -> None:
-    """N-31, N-35: a damaged conversation is listed, and reading it raises `Damaged`."""
-    with hansard.open(tmp_path / "data", durability="os") as store:
-        service = HansardSessionService(store)
-        for name in ("good", "bad"):
-            asyncio.run(service.create_session(**WHO, session_id=name, state={"is": name}))
-        where = store.session(PREFIX + "bad")
-        for number in range(3):
-            where.add_message({"role": "user", "content": f"{number}" * 50})
-    (log,) = [file for file in (tmp_path / "data").rglob("log.jsonl") if "bad" in str(file)]
-    content = log.read_bytes()
-    log.write_bytes(content.replace(b"1" * 50, b"7" * 50))
-    with hansard.open(tmp_path / "data", durability="os") as store:
-        service = HansardSessionService(store)
-        listed = asyncio.run(service.list_sessions(**WHO)).sessions
-        assert {one.id: one.state for one in listed} == {"good": {"is": "good"}, "bad": {}}
-        with pytest.raises(hansard.Damaged):
-            asyncio.run(got(service, "bad"))
-
-
 async def test_a_closed_service_refuses_everything(tmp_path: Path) -> None:
     """A closed service refuses every call, also after `async with`; the store stays open."""
     with hansard.open(tmp_path / "data", durability="os") as store:

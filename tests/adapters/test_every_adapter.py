@@ -185,3 +185,29 @@ async def test_a_revert_a_fork_and_a_redaction_are_seen(name: str, store: hansar
     session.redact(first.seq)
     assert await one.read("s") == [f"{number}" for number in range(1, 30)]
     assert await one.read("t") == [*(f"{number}" for number in range(1, 30)), "of the fork"]
+
+
+@pytest.mark.parametrize("name", ["adk", "claude_agent"])
+def test_a_damaged_conversation_is_listed(name: str, tmp_path: Path) -> None:
+    """N-31, N-35: a damaged conversation is listed; reading it raises `Damaged`, and others are read."""
+
+    async def say(store: hansard.Store) -> None:
+        one = ADAPTERS[name](store)
+        for word in "xyz":
+            await one.say("bad", word * 50)
+        await one.say("good", "hello")
+
+    async def read(store: hansard.Store) -> None:
+        one = ADAPTERS[name](store)
+        assert one.names is not None
+        assert sorted(await one.names()) == ["bad", "good"]
+        assert await one.read("good") == ["hello"]
+        with pytest.raises(hansard.Damaged):
+            await one.read("bad")
+
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        asyncio.run(say(store))
+    (log,) = [path for path in (tmp_path / "data").rglob("log.jsonl") if "bad" in str(path)]
+    log.write_bytes(log.read_bytes().replace(b"y" * 50, b"n" * 50))
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        asyncio.run(read(store))

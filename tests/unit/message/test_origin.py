@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.message import origin
+from tests.unit.message.test_parse import SHAPES
 
 Json = dict[str, Any]
 
@@ -154,99 +155,55 @@ def call(call_id: str, name: str, arguments: str) -> Json:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ({"role": "user", "content": "hi", "partial": True}, [{"role": "user", "content": "hi"}]),
-        ({"content": "hi"}, [{"role": "user", "content": "hi"}]),
-        (
-            {"role": "assistant", "content": None, "tool_calls": [call("c", "w", "{}")]},
-            [{"role": "assistant", "content": "", "tool_calls": [call("c", "w", "{}")]}],
-        ),
-        (
-            {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "dry"}]},
-            [{"role": "tool", "tool_call_id": "c", "content": "dry"}],
-        ),
-        # OpenAI Responses, as an application may store them.
-        (
-            {"type": "function_call", "call_id": "c", "name": "w", "arguments": "{}", "id": "fc"},
-            [{"role": "assistant", "content": "", "tool_calls": [call("c", "w", "{}")]}],
-        ),
-        (
-            {"type": "function_call_output", "call_id": "c", "output": "dry"},
-            [{"role": "tool", "tool_call_id": "c", "content": "dry"}],
-        ),
-        ({"type": "reasoning", "summary": [], "content": "hm"}, [{"role": "assistant", "content": ""}]),
-        (
-            {"role": "assistant", "type": "message", "content": [
-                {"type": "output_text", "text": "dry", "annotations": []},
-                {"type": "refusal", "refusal": "no"}, {"type": "input_image", "image_url": "x"}]},
-            [{"role": "assistant", "content": "dry\nno\n[input_image]"}],
-        ),
-        # Anthropic.
-        (
-            {"role": "assistant", "content": [
-                {"type": "thinking", "thinking": "hm", "signature": "s"},
-                {"type": "text", "text": "let me look"},
-                {"type": "tool_use", "id": "t", "name": "w", "input": {"city": "Ulm"}}]},
-            [{"role": "assistant", "content": "let me look",
-              "tool_calls": [call("t", "w", '{"city": "Ulm"}')]}],
-        ),
-        (
-            {"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": "t", "content": "dry"},
-                {"type": "tool_result", "tool_use_id": "u", "content": [{"type": "text", "text": "wet"}]},
-                {"type": "text", "text": "go on"}]},
-            [{"role": "tool", "tool_call_id": "t", "content": "dry"},
-             {"role": "tool", "tool_call_id": "u", "content": "wet"},
-             {"role": "user", "content": "go on"}],
-        ),
-        (
-            {"role": "assistant", "tool_calls": [{"id": "t", "name": "w", "args": {}}],
-             "content": [{"type": "tool_use", "id": "t", "name": "w", "input": {}}]},
-            [{"role": "assistant", "content": "", "tool_calls": [call("t", "w", "{}")]}],
-        ),
-        # Bedrock.
-        (
-            {"role": "assistant", "content": [
-                {"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": "let me look"},
-                {"toolUse": {"toolUseId": "t", "name": "w", "input": {}}}]},
-            [{"role": "assistant", "content": "let me look", "tool_calls": [call("t", "w", "{}")]}],
-        ),
-        (
-            {"role": "user", "content": [{"toolResult": {"toolUseId": "t", "status": "success", "content": [
-                {"json": {"rain": 0}}, {"image": {"format": "png"}}]}}]},
-            [{"role": "tool", "tool_call_id": "t", "content": '{"rain": 0}\n[image]'}],
-        ),
-        # Google, Pydantic AI, LangChain, tools that the provider runs.
-        (
-            {"role": "model", "parts": [{"text": "hm", "thought": True}, {"text": "let me look"},
-                                        {"function_call": {"id": "t", "name": "w", "args": {}}}]},
-            [{"role": "model", "content": "let me look", "tool_calls": [call("t", "w", "{}")]}],
-        ),
-        (
-            {"kind": "request", "parts": [
-                {"part_kind": "tool-return", "tool_name": "w", "tool_call_id": "t", "content": "dry"},
-                {"part_kind": "user-prompt", "content": "go on"}]},
-            [{"role": "tool", "tool_call_id": "t", "content": "dry"}, {"role": "user", "content": "go on"}],
-        ),
-        (
-            {"type": "ai", "content": "well", "invalid_tool_calls": [{"name": "w", "args": "{", "id": "t"}]},
-            [{"role": "assistant", "content": "well"}],
-        ),
-        (
-            {"role": "assistant", "content": [
-                {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "rain"}},
-                {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"url": "u"}]},
-                {"type": "text", "text": "dry", "citations": [{"url": "u"}]}]},
-            [{"role": "assistant", "content": "[web_search]\ndry"}],
-        ),
-    ],
-)  # fmt: skip
-def test_every_shape_reads_as_a_chat(message: Json, expected: list[Json]) -> None:
+def chat(role: str, content: str, tool: Any = None) -> Json:
+    """Return a message of a chat; `tool`: the id of a result, or the call that the message makes."""
+    if isinstance(tool, str):
+        return {"role": role, "content": content, "tool_call_id": tool}
+    return {"role": role, "content": content} | ({"tool_calls": [call(*tool)]} if tool else {})
+
+
+#: The shapes of `test_parse` as messages of a chat.
+CHATS: dict[str, list[Json]] = {
+    "nothing": [chat("assistant", "")],
+    "empty": [chat("user", "")],
+    "strings": [chat("user", "a\n4")],
+    "chat call": [chat("assistant", "Look:", ("c", "f", '{"a":1}'))],
+    "chat call, broken": [chat("assistant", "", ("c", "", "{bro"))],
+    "chat result": [chat("tool", "42", "c")],
+    "chat thoughts": [chat("assistant", "so")],
+    "chat image": [chat("user", "[image_url]")],
+    "item refusal": [chat("assistant", "No.")],
+    "item call": [chat("assistant", "", ("c", "f", "not JSON"))],
+    "item hosted call": [chat("assistant", "")],
+    "item call with its result": [chat("assistant", "")],
+    "item result": [chat("tool", "ok", "c")],
+    "item result that is JSON": [chat("tool", '{"image_url": "u"}', "c")],
+    "item thoughts": [chat("assistant", "")],
+    "blocks": [chat("assistant", "so", ("t", "g", '{"x": [1]}'))],
+    "block result": [chat("tool", "3", "t"), chat("user", "go on")],
+    "block result of blocks": [chat("tool", "a\n[image]", "t")],
+    "block of the provider's": [chat("assistant", "[web_search]")],
+    "entry that is not a message": [chat("assistant", "")],
+    "google call": [chat("model", "", ("c", "f", '{"a": 1}'))],
+    "google data": [chat("user", "[inline_data]")],
+    "adk event": [chat("assistant", "so")],
+    "pydantic system": [chat("system", "be")],
+    "pydantic response": [chat("assistant", "so", ("c", "f", '{"a": true}'))],
+    "pydantic result": [chat("tool", "a", "c")],
+    "langchain ai": [chat("assistant", "", ("c", "f", "{}"))],
+    "bedrock": [chat("assistant", "so", ("c", "f", '{"a": 1}'))],
+    "bedrock result of values": [chat("tool", '{"r": 0}\n[image]', "c")],
+    "unknown content": [chat("user", '{"odd": 1}')],
+    "not a list": [chat("user", "[parts]\n[tool_calls]")],
+}
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_every_shape_reads_as_a_chat(name: str) -> None:
     """Messages of every framework can be read as a chat: text, calls, and results one by one."""
-    assert origin.chat(message) == expected
-    assert origin.plain(message) in expected
+    message = SHAPES[name][0]
+    assert origin.chat(message) == CHATS[name]
+    assert origin.plain(message) == CHATS[name][-1]
 
 
 def test_a_conversation_is_one_that_providers_accept() -> None:
@@ -262,16 +219,12 @@ def test_a_conversation_is_one_that_providers_accept() -> None:
         {"role": "assistant", "content": "Not Bonn."},
     ]
     assert origin.conversation(items) == [
-        {"role": "user", "content": "Ulm or Bonn?"},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [call("c1", "w", "{}"), call("c2", "w", "{}")],
-        },
-        {"role": "tool", "tool_call_id": "c1", "content": "dry"},
-        {"role": "tool", "tool_call_id": "c2", "content": "wet"},
-        {"role": "assistant", "content": "Ulm."},
-        {"role": "assistant", "content": "Not Bonn."},
+        chat("user", "Ulm or Bonn?"),
+        chat("assistant", "") | {"tool_calls": [call("c1", "w", "{}"), call("c2", "w", "{}")]},
+        chat("tool", "dry", "c1"),
+        chat("tool", "wet", "c2"),
+        chat("assistant", "Ulm."),
+        chat("assistant", "Not Bonn."),
     ]
 
 
@@ -279,18 +232,12 @@ def test_a_packed_message_is_found_and_paired_as_any_other() -> None:
     """N-55: search finds texts, but not in `origin`; calls keep their results."""
     with hansard.open("memory:") as store:
         session = store.session("s")
-        item = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+        asked = chat("assistant", "", ("c1", "weather", "{}"))
         session.add_messages(
             [
                 origin.pack("f", {"x": "hidden"}, role="user", content="rain in Ulm"),
-                origin.pack(
-                    "f",
-                    item,
-                    role="assistant",
-                    content="",
-                    tool_calls=[call("c1", "weather", "{}")],
-                ),
-                origin.pack("f", {"out": "dry"}, role="tool", content="dry", tool_call_id="c1"),
+                origin.pack("f", {"name": "weather"}, **asked),
+                origin.pack("f", {"out": "dry"}, **chat("tool", "dry", "c1")),
             ]
         )
         assert [hit.seq for hit in store.search("rain")] == [1]

@@ -140,6 +140,9 @@ SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
     "bedrock result": ({"role": "user",
         "content": [{"toolResult": {"toolUseId": "c", "content": [{"text": "ok"}], "status": "error"}}]},
         "user", [("result", "ok", "", "c"), ("data", '{"status": "error"}')]),
+    "bedrock result of values": ({"role": "user", "content": [{"toolResult": {"toolUseId": "c",
+                "content": [{"json": {"r": 0}}, {"image": {"format": "png"}}]}}]},
+        "user", [("result", '[{"json": {"r": 0}}, {"image": {"format": "png"}}]', "", "c")]),
     # unknown
     "unknown": ({"n": 1}, "message", [("data", '{"n": 1}')]),
     "unknown content": ({"role": "user", "content": {"odd": 1}}, "user", [("data", '{"odd": 1}')]),
@@ -197,18 +200,11 @@ _WORDS = {
     "role": ["user", "assistant", "tool", "function"],
     "kind": ["request", "response"],
     "type": [
-        *(
-            "tool_use",
-            "tool_result",
-            "web_search_tool_result",
-            "function_call",
-            "tool_call",
-            "text",
-        ),
+        *("tool_use", "tool_result", "web_search_tool_result", "function_call", "tool_call", "text"),
         *("function_call_output", "tool_search_output", "reasoning", "human", "tool", "image"),
     ],
     "part_kind": ["tool-call", "tool-return", "retry-prompt", "user-prompt", "thinking", "file"],
-}
+}  # fmt: skip
 
 
 class _Maker:

@@ -7,60 +7,38 @@ import random
 import pytest
 
 from hansard.message import search_text as text
+from tests.unit.message.test_parse import SHAPES
+
+#: The text of shapes of `test_parse`.
+TEXTS = {
+    "plain text": "hi",
+    "a name": "Ann\nhi",
+    "nothing": "",
+    "chat call": "Look:\nf\na\n1",
+    "chat call, broken": "{bro",
+    "item result": "ok",
+    "item thoughts, encrypted": "",
+    "blocks": "hm\nxyz\nso\ng\nx\n1",
+    "block result of blocks": "a",
+    "google call": "f\na\n1",
+    "pydantic response": "hm\nso\nf\na",
+}
 
 
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ({"role": "user", "content": "hello"}, "hello"),
-        ({"role": "user", "name": "Ann", "content": "hello"}, "Ann\nhello"),
-        ({"role": "assistant", "content": None}, ""),
+        *((SHAPES[name][0], expected) for name, expected in TEXTS.items()),
         (None, ""),
-        (
-            {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
-            "one\ntwo",
-        ),
-        # OpenAI chat: arguments are JSON inside a string.
-        (
-            {"role": "assistant", "content": None, "tool_calls": [
-                {"id": "c1", "type": "function",
-                 "function": {"name": "weather", "arguments": '{"city":"K\\u00f6ln\\nMitte","days":3}'}}]},
-            "weather\ncity\nKöln\nMitte\ndays\n3",
-        ),
-        ({"role": "tool", "tool_call_id": "c1", "content": '{"rain": [true, 0.5]}'}, "rain\n0.5"),
-        # OpenAI Responses.
-        ({"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}, "weather"),
-        ({"type": "function_call_output", "call_id": "c1", "output": "rain"}, "rain"),
-        # Anthropic.
-        (
-            {"role": "assistant", "content": [
-                {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
-                {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Ulm"}}]},
-            "hm\nweather\ncity\nUlm",
-        ),
-        (
-            {"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "dry"}]}]},
-            "dry",
-        ),
-        # Pydantic AI.
-        (
-            {"kind": "response", "model_name": "m", "parts": [
-                {"part_kind": "text", "content": "sure"},
-                {"part_kind": "tool-call", "tool_name": "weather", "args": {"city": "Ulm"}}]},
-            "sure\nweather\ncity\nUlm",
-        ),
-        # An adapter's `origin`, and an application's member of that name.
-        (
-            {"role": "user", "content": "rain?", "origin": {
-                "format": "f", "from": {"/text": "/content"}, "item": {"name": "Ann"}}},
-            "rain?",
-        ),
-        ({"content": "hello", "origin": {"site": "Ulm"}}, "hello\nUlm"),
+        # Arguments are JSON inside a string.
+        ({"arguments": '{"city":"K\\u00f6ln\\nMitte","days":3}'}, "city\nKöln\nMitte\ndays\n3"),
+        ({"content": '{"rain": [true, 0.5]}'}, "rain\n0.5"),
         ({"content": "[not json"}, "[not json"),
-        ({"content": "{'nor': this}"}, "{'nor': this}"),
+        # An adapter's `origin`, and an application's member of that name.
+        ({"content": "hello", "origin": {"format": "f", "item": {"name": "Ann"}}}, "hello"),
+        ({"content": "hello", "origin": {"site": "Ulm"}}, "hello\nUlm"),
     ],
-)  # fmt: skip
+)
 def test_text_of_every_shape(message: object, expected: str) -> None:
     """Strings, blocks, calls with their arguments and results are found; roles, types and ids are not."""
     assert text.of(message) == expected
