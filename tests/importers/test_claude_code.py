@@ -172,40 +172,6 @@ def test_going_back_is_a_revert(home: Path) -> None:
     assert [hit.session for hit in store.search("second")] == [session.id]
 
 
-def test_parallel_calls_are_not_branches(home: Path) -> None:
-    """N-55: results that each name their own call as their parent are not branches; none is lost."""
-    made = Transcript()
-    made.ask("compare")
-    first = made.answer(call("c1"), answer="msg_a")
-    second = made.answer(call("c2"), answer="msg_a", parent=first)
-    made.result("c1", "dry", parent=first)
-    made.result("c2", "wet", parent=second)
-    made.answer("Ulm is dry.")
-    made.ask("thanks")
-    session = made.imported(home)
-    assert "session.reverted" not in {event.kind for event in session.events()}
-    assert sorted(map(str, contents(session))) == sorted(map(str, seen(made)))
-    assert len(session.messages()) == 7
-
-
-def test_a_compaction_is_a_summary_and_the_history_stays(home: Path) -> None:
-    """N-45, N-47: after a boundary, the model view shows the summary; the history view shows everything."""
-    made = Transcript()
-    made.ask("one")
-    made.answer("first")
-    tail = made.last
-    made.add("system", parent=None, logicalParentUuid=tail, subtype="compact_boundary", content="x")
-    made.ask("They said one and first.", isCompactSummary=True)
-    made.ask("two")
-    made.answer("second")
-    store, _ = import_new("claude-code", made.write(home))
-    session = store.session(f"claude/{PROJECT}/{made.id}")
-    assert texts(store, session.id, "model") == ["They said one and first.", "two", "second"]
-    assert contents(session) == seen(made)
-    assert texts(store, session.id)[:2] == ["one", "first"]
-    assert loaded(store, made.id) == made.entries
-
-
 def test_sidechains_and_subagents_are_separate(home: Path) -> None:
     """N-66: a sidechain is stored verbatim, but not as messages; a subagent is a session."""
     made = Transcript()

@@ -75,19 +75,6 @@ def test_all_agents_are_found(store: hansard.Store, root: Path) -> None:
     assert session.state().created == "2026-01-02T03:04:05.000000Z"
 
 
-def test_a_reset_is_another_session(store: hansard.Store, root: Path) -> None:
-    """N-84: when a key has a new transcript, that one is imported, and the old one is present."""
-    index(root, {"agent:main:main": {"sessionId": "s1"}})
-    transcript(root, "s1", "old")
-    imported(store, root)
-    index(root, {"agent:main:main": {"sessionId": "s2"}})
-    transcript(root, "s2", "new")
-    report = imported(store, root)
-    outcomes = {one.session: one.outcome for one in report.sessions}
-    assert outcomes == {"main/s1": "present", "main/s2": "imported"}
-    assert report.skipped == []
-
-
 def test_keys_that_differ_by_case_are_separate(store: hansard.Store, root: Path) -> None:
     """N-83: keys that differ by case have their own sessions; two keys of one transcript are both stored."""
     names = {"agent:main:Telegram": "A", "agent:main:telegram": "b", "AGENT:main:telegram": "b"}

@@ -77,13 +77,11 @@ def draft(item: Json) -> tuple[str, Json]:
     parts = (item.get("content") or {}).get("parts")
     if not parts:
         return EVENT, values.wrap("event", item)
-    blocks = [_block(part) for part in parts]
-    is_text = len(blocks) == 1 and blocks[0]["type"] == "text"
+    content = origin.content_of([_block(part) for part in parts])
     role = item["content"].get("role")
     if role is None:
         role = "user" if item.get("author") == "user" else "assistant"
     role = "assistant" if role == "model" else str(role)
-    content = blocks[0]["text"] if is_text else blocks
     return "message.added", {"message": origin.pack(FORMAT, item, role=role, content=content)}
 
 

@@ -63,13 +63,12 @@ class HansardSessionStore:
 
     def id_of(self, key: "SessionKey") -> str:
         """Return the id of a transcript's session; no two keys have the same."""
-        own = self._project(key["project_key"]) + opening.escaped(key["session_id"])
         subpath = key.get("subpath")
-        if subpath is None:
-            return own
-        if not subpath:
+        if subpath == "":
             raise ValueError("subpath must not be empty; leave it out for the transcript itself")
-        return f"{own}/{subpath}"
+        return claude_entries.session_id(
+            self._prefix, key["project_key"], key["session_id"], subpath
+        )
 
     def _project(self, project_key: str) -> str:
         return f"{self._prefix}{opening.escaped(project_key)}/"
@@ -159,7 +158,8 @@ class HansardSessionStore:
 
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """Return the subpaths of a transcript's subagents."""
-        prefix = self._project(key["project_key"]) + opening.escaped(key["session_id"]) + "/"
+        names = key["project_key"], key["session_id"]
+        prefix = claude_entries.session_id(self._prefix, *names, subpath="")
         found = await _in_thread(lambda: opened(self._store).sessions(prefix=prefix).items)
         return [info.id.removeprefix(prefix) for info in found]
 

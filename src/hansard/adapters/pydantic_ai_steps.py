@@ -20,7 +20,7 @@ import hansard
 from hansard.adapters.opening import StoreLike, missing, opened, settled
 from hansard.adapters.session_projection import AdapterProjection, Recent
 from hansard.message import values
-from hansard.message.pydantic_items import message_of, natives_of
+from hansard.message.pydantic_items import EFFECT, RUN, SNAPSHOT, STEP, message_of, natives_of
 
 try:
     from pydantic import TypeAdapter
@@ -34,11 +34,6 @@ except ImportError as error:
     missing("pydantic_ai", "pydantic-ai-harness for its step store", "pydantic-ai", error)
 
 from hansard.adapters.pydantic_ai import natives, validated
-
-_RUN: Final = "x.pydantic-ai.run"
-_STEP: Final = "x.pydantic-ai.step"
-_SNAPSHOT: Final = "x.pydantic-ai.snapshot"
-_EFFECT: Final = "x.pydantic-ai.effect"
 
 #: Longer idempotency keys are hashed.
 _LONGEST: Final = 512
@@ -96,7 +91,7 @@ class HansardStepStore:
 
     async def register_run(self, record: RunRecord) -> None:
         """Store the record of a run; the last record counts."""
-        await self._append("runs", _RUN, _records.dump_python(record, mode="json"))
+        await self._append("runs", RUN, _records.dump_python(record, mode="json"))
 
     def _registered(self) -> dict[str, Data]:
         with self._lists.of(f"{self._prefix}runs").fresh() as runs:
@@ -128,7 +123,7 @@ class HansardStepStore:
             key = sha256(key.encode(errors="surrogatepass")).hexdigest()
         data = _steps.dump_python(event, mode="json")
         await self._append(
-            f"run/{event.run_id}", _STEP, data, None if key is None else f"step:{key}"
+            f"run/{event.run_id}", STEP, data, None if key is None else f"step:{key}"
         )
 
     async def list_events(self, *, run_id: str) -> list[StepEvent]:
@@ -168,7 +163,7 @@ class HansardStepStore:
     async def record_tool_effect(self, record: ToolEffectRecord) -> None:
         """Store the record of a call; the last record counts."""
         data = _effects.dump_python(record, mode="json")
-        await self._append(f"run/{record.run_id}", _EFFECT, data)
+        await self._append(f"run/{record.run_id}", EFFECT, data)
 
     async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
         """Return the record of a call; None if there is none."""
@@ -193,7 +188,7 @@ class _Runs(AdapterProjection):
         self.records: dict[str, Data] = {}
 
     def _add(self, event: hansard.Event) -> None:
-        if event.kind == _RUN and "run_id" in event.data:
+        if event.kind == RUN and "run_id" in event.data:
             self.records[event.data["run_id"]] = event.data
 
 
@@ -217,11 +212,11 @@ class _Run(AdapterProjection):
             for _, native in natives_of([event.message]):
                 self.messages[event.seq] = native
                 self.places[_text(native)] = event.seq
-        elif event.kind == _STEP and "run_id" in event.data:
+        elif event.kind == STEP and "run_id" in event.data:
             self.steps.append(event.data)
-        elif event.kind == _EFFECT and "tool_call_id" in event.data:
+        elif event.kind == EFFECT and "tool_call_id" in event.data:
             self.effects[event.data["tool_call_id"]] = event.data
-        elif event.kind == _SNAPSHOT and "snapshot" in event.data:
+        elif event.kind == SNAPSHOT and "snapshot" in event.data:
             self._add_snapshot(**event.data)
 
     def _add_snapshot(self, snapshot: Data, messages: list[int], keep: int | None) -> None:
@@ -263,7 +258,7 @@ class _Run(AdapterProjection):
         seqs = [places[_text(native)] for native in natives]
         events = [("message.added", {"message": message_of(native)}) for native in new]
         told = {"snapshot": data, "messages": seqs, "keep": keep}
-        self.handle.append_all([*events, (_SNAPSHOT, told)], expected_seq=self.seq)
+        self.handle.append_all([*events, (SNAPSHOT, told)], expected_seq=self.seq)
         return True
 
     def _is_known(self, key: str) -> bool:

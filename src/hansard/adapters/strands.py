@@ -245,9 +245,7 @@ def _packed(agent: str, given: Json) -> Json:
     # The text that a replacement redacts is not kept: both places hold the replacement.
     item = {"agent": agent, **given, "message": said}
     item["redact_message"] = None if redacted is None else True
-    blocks = [_block(block) for block in said["content"]]
-    is_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
-    content = blocks[0]["text"] if is_text else blocks
+    content = origin.content_of([_block(block) for block in said["content"]])
     return origin.pack(_FORMAT, item, role=said["role"], content=content)
 
 

@@ -62,14 +62,12 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
 def _id_of(path: Path) -> str:
     """Return the id of a transcript in the adapter."""
     parts = path.with_suffix("").parts
-    own = [parts[-1]]
+    place, subpath = len(parts) - 1, None
     if _SUBAGENTS in parts[:-1]:
-        place = len(parts) - 1 - parts[::-1].index(_SUBAGENTS)
-        own = [parts[place - 1], *parts[place:]]
-        parts = parts[:place]
-    project = parts[-2] if len(parts) > 1 else "-"
-    first = own[0].replace("%", "%25").replace("/", "%2F")
-    return "/".join(["claude", project.replace("%", "%25"), first, *own[1:]])
+        place -= parts[::-1].index(_SUBAGENTS) + 1
+        subpath = "/".join(parts[place + 1 :])
+    project = parts[place - 1] if place > 0 else "-"
+    return claude_entries.session_id("claude/", project, parts[place], subpath)
 
 
 class _Transcript:

@@ -8,7 +8,6 @@ A transcript is a tree whose last line is the current end. Where a line's parent
 the session is reverted to that parent. A compaction becomes a summary up to the first entry that was kept.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,23 +282,12 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
         text = f"$ {message.get('command', '')}\n{message.get('output', '')}"
         return origin.pack(FORMAT, message, role="user", content=text)
     calls = [
-        {
-            "id": str(block.get("id", "")),
-            "type": "function",
-            "function": {
-                "name": str(block.get("name", "")),
-                "arguments": _arguments(block.get("arguments")),
-            },
-        }
-        for block in list_of(content)
-        if member(block, "type") == "toolCall"
+        origin.call_of(str(one.get("id", "")), str(one.get("name", "")), one.get("arguments") or {})
+        for one in list_of(content)
+        if member(one, "type") == "toolCall"
     ]
     role = role if role in {"user", "assistant", "system", "tool"} else "user"
     return origin.pack(FORMAT, message, role=role, content=shown, tool_calls=calls or None)
-
-
-def _arguments(given: object) -> str:
-    return given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
 
 
 def _content(content: object) -> Any:

@@ -34,9 +34,7 @@ from hansard.importers.foreign_json import (
     without,
 )
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
-from hansard.message.pydantic_items import message_of
-
-FORMAT: Final = "pydantic-ai"
+from hansard.message.pydantic_items import EFFECT, FORMAT, RUN, SNAPSHOT, STEP, message_of
 
 _KINDS: Final = frozenset({"request", "response"})
 _CONVERSATIONS: Final = frozenset({"id", "revision", "metadata", "messages", "updated_at"})
@@ -50,26 +48,22 @@ _READ: Final = (
 #: The file that describes a run.
 _RECORD: Final = "run.json"
 
-#: The kinds of events, and the prefix of the sessions, of the adapter.
-_RUN: Final = "x.pydantic-ai.run"
-_STEP: Final = "x.pydantic-ai.step"
-_SNAPSHOT: Final = "x.pydantic-ai.snapshot"
-_EFFECT: Final = "x.pydantic-ai.effect"
+#: Prefix of the adapter's sessions.
 _PREFIX: Final = "steps/"
 
 #: The members that an event of each kind has; stores may know others.
 _OF_RUN: Final = ("run_id", "conversation_id", "parent_run_id", "agent_name")
 _MEMBERS: Final = {
-    _RUN: (*_OF_RUN, "metadata", "started_at", "registration_id"),
-    _STEP: (
+    RUN: (*_OF_RUN, "metadata", "started_at", "registration_id"),
+    STEP: (
         *("run_id", "kind", "step_index", "timestamp", "conversation_id", "parent_run_id"),
         *("agent_name", "tool_call_id", "tool_name", "error", "metadata", "idempotency_key"),
     ),
-    _SNAPSHOT: (
+    SNAPSHOT: (
         *("run_id", "step_index", "conversation_id", "parent_run_id", "agent_name"),
         *("timestamp", "state", "idempotency_key"),
     ),
-    _EFFECT: (
+    EFFECT: (
         *("tool_call_id", "tool_name", "run_id", "status", "started_at", "ended_at"),
         *("idempotency_key", "effect_summary"),
     ),
@@ -202,11 +196,11 @@ def _steps(files: Files, records: Iterable[tuple[str, Any, str]]) -> list[Step]:
     for kind, record, where in records:
         with files.item(where):
             data = _only(record, kind) if isinstance(record, dict) else {}
-            names = ("ended_at", "started_at") if kind == _EFFECT else ("timestamp",)
+            names = ("ended_at", "started_at") if kind == EFFECT else ("timestamp",)
             time = time_in(data, *names)
             if time is None or not text_in(data, "run_id"):
                 raise Unreadable("not a step: it has no run or no time")
-            messages = record.get("messages") if kind == _SNAPSHOT else []
+            messages = record.get("messages") if kind == SNAPSHOT else []
             if not isinstance(messages, list):
                 raise Unreadable("not a snapshot: it has no list of messages")
             found.append(Step(kind, data, where, time, messages))
@@ -227,7 +221,7 @@ def _runs(
 ) -> Iterator[ForeignSession]:
     """Yield a session with the list of runs, and one for each run."""
     runs.sort(key=lambda run: time_in(run[0], "started_at") or "")
-    listed = [Item(_RUN, _only(run, _RUN), time_in(run, "started_at")) for run, _ in runs]
+    listed = [Item(RUN, _only(run, RUN), time_in(run, "started_at")) for run, _ in runs]
     if listed:
         yield ForeignSession(f"{prefix}{_PREFIX}runs", listed, where)
     for run, steps in runs:
@@ -245,7 +239,7 @@ def _items(files: Files, steps: list[Step], blobs: Blobs) -> list[Item]:
     #: The number of items up to each message.
     places: dict[str, int] = {}
     for step in steps:
-        if step.kind != _SNAPSHOT:
+        if step.kind != SNAPSHOT:
             items.append(Item(step.kind, step.data, step.time))
             continue
         held = []
@@ -259,7 +253,7 @@ def _items(files: Files, steps: list[Step], blobs: Blobs) -> list[Item]:
                     places[text] = len(items)
                 held.append(places[text])
         data = {"snapshot": step.data, "keep": None}
-        items.append(Item(_SNAPSHOT, data, step.time, tuple(held)))
+        items.append(Item(SNAPSHOT, data, step.time, tuple(held)))
     return items
 
 
@@ -285,7 +279,7 @@ def _directory(files: Files, directory: Path) -> Iterator[ForeignSession]:
 
 
 def _steps_of_run(files: Files, child: Path) -> Iterator[tuple[str, Any, str]]:
-    for name, kind in (("events.jsonl", _STEP), ("tool_effects.jsonl", _EFFECT)):
+    for name, kind in (("events.jsonl", STEP), ("tool_effects.jsonl", EFFECT)):
         path = child / name
         for number, record in files.lines(path) if files.exists(path) else ():
             yield kind, record, files.name(path, number)
@@ -293,7 +287,7 @@ def _steps_of_run(files: Files, child: Path) -> Iterator[tuple[str, Any, str]]:
     found = files.children(snapshots) if files.exists(snapshots) else []
     for path in sorted((one for one in found if one.stem.isdigit()), key=lambda one: int(one.stem)):
         with files.item(path):
-            yield _SNAPSHOT, files.json(path), files.name(path)
+            yield SNAPSHOT, files.json(path), files.name(path)
 
 
 def _stored_runs(connection: database.Database) -> Iterator[ForeignSession]:
@@ -302,7 +296,7 @@ def _stored_runs(connection: database.Database) -> Iterator[ForeignSession]:
     for step in _steps(connection.files, _stored_steps(connection)):
         steps.setdefault(step.data["run_id"], []).append(step)
     runs = []
-    for record, where in _records(connection, "runs", _MEMBERS[_RUN], "started_at, rowid"):
+    for record, where in _records(connection, "runs", _MEMBERS[RUN], "started_at, rowid"):
         if text_of(record["run_id"]):
             runs.append((record, steps.get(record["run_id"], [])))
         else:
@@ -315,20 +309,20 @@ def _stored_runs(connection: database.Database) -> Iterator[ForeignSession]:
 
 
 def _stored_steps(connection: database.Database) -> Iterator[tuple[str, Any, str]]:
-    for record, where in _records(connection, "events", _MEMBERS[_STEP], "rowid"):
-        yield _STEP, record, where
-    for record, where in _records(connection, "tool_effects", _MEMBERS[_EFFECT], "rowid"):
+    for record, where in _records(connection, "events", _MEMBERS[STEP], "rowid"):
+        yield STEP, record, where
+    for record, where in _records(connection, "tool_effects", _MEMBERS[EFFECT], "rowid"):
         if record["status"] != "started":
             # The end of a call has overwritten its start.
             begun = {"status": "started", "ended_at": None, "effect_summary": None}
-            yield _EFFECT, {**record, **begun}, where
-        yield _EFFECT, record, where
-    members = (*_MEMBERS[_SNAPSHOT], "seq", "messages")
+            yield EFFECT, {**record, **begun}, where
+        yield EFFECT, record, where
+    members = (*_MEMBERS[SNAPSHOT], "seq", "messages")
     for record, where in _records(connection, "snapshots", members, "seq"):
         with connection.files.item(where):
             if isinstance(record["messages"], dict):
                 record["messages"] = _shared_messages(connection, record, where)
-            yield _SNAPSHOT, record, where
+            yield SNAPSHOT, record, where
 
 
 def _records(

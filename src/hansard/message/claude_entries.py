@@ -33,6 +33,14 @@ class Titles(NamedTuple):
     made_up: str = ""
 
 
+def session_id(prefix: str, project: str, session: str, subpath: str | None = None) -> str:
+    """Return the id of a transcript's session; no two transcripts have the same."""
+    own = prefix + "/".join(
+        name.replace("%", "%25").replace("/", "%2F") for name in (project, session)
+    )
+    return own if subpath is None else f"{own}/{subpath}"
+
+
 def draft(entry: dict[str, Any]) -> Draft:
     """Return what to append for an entry."""
     key = entry.get("uuid")

@@ -278,6 +278,13 @@ def arguments_of(call: Message) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"value": found}
 
 
+def content_of(blocks: list[Any]) -> Any:
+    """Return blocks as a message's content: a single text as a string, none as an empty one."""
+    if len(blocks) == 1 and isinstance(blocks[0], dict) and blocks[0].get("type") == "text":
+        return blocks[0]["text"]
+    return blocks or ""
+
+
 def content_text(content: object) -> str:
     """Return a message's content as text."""
     if content is None or isinstance(content, str):

@@ -13,6 +13,12 @@ from hansard.message import origin
 
 FORMAT: Final = "pydantic-ai"
 
+#: Kinds of the events of a step store: runs, their steps, snapshots, and effects of tools.
+RUN: Final = "x.pydantic-ai.run"
+STEP: Final = "x.pydantic-ai.step"
+SNAPSHOT: Final = "x.pydantic-ai.snapshot"
+EFFECT: Final = "x.pydantic-ai.effect"
+
 Native = dict[str, Any]
 
 #: Parts whose content is text.
@@ -24,7 +30,7 @@ def message_of(native: Native) -> dict[str, Any]:
     parts = [part for part in native.get("parts", ()) if isinstance(part, dict)]
     results = [_result(part) for part in parts if _is_result(part)]
     blocks = [block for part in parts if not _is_result(part) for block in _blocks(part)]
-    role, content, more = "user", _content(blocks), {}
+    role, content, more = "user", origin.content_of(blocks), {}
     if native.get("kind") == "response":
         calls = [_call(part) for part in parts if part.get("part_kind") == "tool-call"]
         role, more = "assistant", {"tool_calls": calls or None}
@@ -36,7 +42,7 @@ def message_of(native: Native) -> dict[str, Any]:
     elif not blocks:
         system = [part.get("content") for part in parts if part.get("part_kind") == "system-prompt"]
         if system:
-            role, content = "system", _content(_texts(system))
+            role, content = "system", origin.content_of(_texts(system))
     return origin.pack(FORMAT, native, role=role, content=content, **more)
 
 
@@ -126,13 +132,6 @@ def _texts(contents: Iterable[Any]) -> list[dict[str, Any]]:
         elif content is not None:
             found.append({"json": content})
     return found
-
-
-def _content(blocks: list[dict[str, Any]]) -> Any:
-    """Return blocks as a message's content: a single text as a string."""
-    if len(blocks) == 1 and blocks[0].get("type") == "text":
-        return blocks[0]["text"]
-    return blocks or ""
 
 
 def _call(part: Native) -> dict[str, Any]:
