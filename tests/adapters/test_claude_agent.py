@@ -146,32 +146,17 @@ def _below(session_id: str, where: str) -> bool:
 async def test_every_key_has_its_own_session(store: hansard.Store) -> None:
     """N-2, N-3: keys that would be one path, joined by `/`, are different transcripts."""
     ours = HansardSessionStore(store)
-    keys: list[Any] = [
-        {"project_key": "a", "session_id": "b/c"},
-        {"project_key": "a/b", "session_id": "c"},
-        {"project_key": "a", "session_id": "b", "subpath": "c"},
-        {"project_key": "a%2Fb", "session_id": "c"},
-        {"project_key": "a", "session_id": "b%2Fc"},
-        {"project_key": "a", "session_id": "b", "subpath": "c%2F/../d"},
-        {"project_key": "", "session_id": "c"},
-    ]
-
-    def named(place: int) -> Any:
-        return {"type": "x", "n": place}
-
+    pairs = [("a", "b/c"), ("a/b", "c"), ("a", "b"), ("a%2Fb", "c"), ("a", "b%2Fc"), ("", "c")]
+    keys = [key_of(session, project) for project, session in pairs]
+    keys += [{**key_of("b", "a"), "subpath": path} for path in ("c", "c%2F/../d")]
     for place, key in enumerate(keys):
-        await ours.append(key, [named(place)])
+        await ours.append(key, [{"type": "x", "n": place}])  # type: ignore[typeddict-unknown-key]
     for place, key in enumerate(keys):
-        assert await ours.load(key) == [named(place)]
-    assert {one["session_id"] for one in await ours.list_sessions("a")} == {"b/c", "b%2Fc"}
-    assert [one["session_id"] for one in await ours.list_sessions("a/b")] == ["c"]
-    assert await ours.list_subkeys({"project_key": "a", "session_id": "b"}) == [
-        "c",
-        "c%2F/../d",
-    ]
+        assert await ours.load(key) == [{"type": "x", "n": place}]
+    assert {one["session_id"] for one in await ours.list_sessions("a")} == {"b", "b/c", "b%2Fc"}
+    assert await ours.list_subkeys(key_of("b", "a")) == ["c", "c%2F/../d"]
     with pytest.raises(ValueError, match="subpath"):
         await ours.load({"project_key": "a", "session_id": "b", "subpath": ""})
-    assert len({ours.id_of(key) for key in keys}) == len(keys)
 
 
 # -- repeated, killed ---------------------------------------------------------------------------
@@ -205,54 +190,16 @@ def test_a_killed_batch_is_completed_by_sending_it_again(tmp_path: Path, when: f
     assert {0, len(entries)} <= lengths
 
 
-# -- the SDK's own functions --------------------------------------------------------------------
+# -- titles, times, trash -----------------------------------------------------------------------
 
 
-def test_the_sdks_functions_work_on_it(store: hansard.Store, tmp_path: Path) -> None:
-    """Each function of the SDK that takes a store gives the same answers as with its own store."""
-    directory = str(tmp_path)
-    project = sdk.project_key_for_directory(directory)
-    key: Any = {"project_key": project, "session_id": SESSION}
-    entries = chain("what is the weather?", "18 °C", "and tomorrow?", "who knows")
-    inner = [
-        entry("user", "look", agentId="7", isSidechain=True),
-        entry("assistant", [{"type": "text", "text": "I did"}], agentId="7", isSidechain=True),
-    ]
-    inner[1]["parentUuid"] = inner[0]["uuid"]
-
-    async def run(there: Any) -> list[Any]:
-        await there.append(key, entries)
-        await there.append({**key, "subpath": "subagents/agent-7"}, inner)
-        await sdk.rename_session_via_store(there, SESSION, "Weather", directory=directory)
-        await sdk.tag_session_via_store(there, SESSION, "rain", directory=directory)
-        fork = await sdk.fork_session_via_store(
-            there, SESSION, directory=directory, up_to_message_id=entries[1]["uuid"]
-        )
-        found: list[Any] = [
-            (info.summary, info.custom_title, info.first_prompt, info.tag, info.cwd)
-            for info in await sdk.list_sessions_from_store(there, directory=directory)
-        ]
-        found.append([one.message for one in await messages(there, SESSION)])
-        found.append([one.message for one in await messages(there, fork.session_id)])
-        found.append(await sdk.list_subagents_from_store(there, SESSION, directory=directory))
-        agent = await sdk.get_subagent_messages_from_store(there, SESSION, "7", directory=directory)
-        found.append([one.message for one in agent])
-        await sdk.delete_session_via_store(there, fork.session_id, directory=directory)
-        found.append(await messages(there, fork.session_id))
-        known = await sdk.get_session_info_from_store(there, SESSION, directory=directory)
-        found.append(known and (known.custom_title, known.tag, known.created_at))
-        return found
-
-    async def messages(there: Any, session_id: str) -> list[Any]:
-        return await sdk.get_session_messages_from_store(there, session_id, directory=directory)
-
-    ours = asyncio.run(run(HansardSessionStore(store)))
-    theirs = asyncio.run(run(sdk.InMemorySessionStore()))
-    assert sorted(map(repr, ours[:2])) == sorted(map(repr, theirs[:2]))
-    assert ours[2:] == theirs[2:]
-    assert [one["content"] for one in ours[3]] == ["what is the weather?", "18 °C"]
-    # N-53: hansard's own listing has the title.
-    assert store.session(f"claude/{project}/{SESSION}").title == "Weather"
+async def test_a_title_is_that_of_the_session(store: hansard.Store) -> None:
+    """N-53: hansard's listing has the user's title, or else the model's."""
+    ours = HansardSessionStore(store)
+    await ours.append(KEY, [*chain("hello"), {"type": "ai-title", "aiTitle": "Rain?"}])  # type: ignore[typeddict-unknown-key]
+    assert store.session(STORED).title == "Rain?"
+    await ours.append(KEY, [{"type": "custom-title", "customTitle": "Weather"}])  # type: ignore[typeddict-unknown-key]
+    assert store.session(STORED).title == "Weather"
 
 
 async def test_times_are_those_of_the_store(store: hansard.Store) -> None:

@@ -232,32 +232,22 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
 # -- concurrency --------------------------------------------------------------------------------
 
 
-def test_tasks_and_loops_pop_nothing_twice(store: hansard.Store, tmp_path: Path) -> None:
-    """N-22: many tasks, on two loops in two threads with their own stores, pop each item once."""
+async def test_tasks_and_loops_pop_nothing_twice(store: hansard.Store, tmp_path: Path) -> None:
+    """N-22: tasks, and loops in threads with their own stores, pop each item once."""
     items: Any = [{"role": "user", "content": str(n)} for n in range(40)]
-    run(HansardSession("s", store).add_items(items))
+    await HansardSession("s", store).add_items(items)
 
-    async def some(place: hansard.Store) -> list[Item]:
+    async def pop(place: hansard.Store) -> list[str]:
         ours: Any = HansardSession("s", place)
         found = []
         while (item := await ours.pop_item()) is not None:
             found.append(item["content"])
         return found
 
-    async def pop_all(place: hansard.Store) -> list[Item]:
-        return [
-            item for one in await asyncio.gather(*(some(place) for _ in range(4))) for item in one
-        ]
-
-    async def both() -> list[Item]:
-        with hansard.open(tmp_path / "data", durability="os") as other:
-            places = [store, other]
-            halves = await asyncio.gather(
-                *(asyncio.to_thread(run, pop_all(place)) for place in places)
-            )
-        return [item for half in halves for item in half]
-
-    assert sorted(run(both()), key=int) == [str(n) for n in range(40)]
+    with hansard.open(tmp_path / "data", durability="os") as other:
+        there = (asyncio.to_thread(run, pop(other)) for _ in range(2))
+        popped = await asyncio.gather(pop(store), pop(store), *there)
+    assert sorted(int(text) for one in popped for text in one) == list(range(40))
 
 
 def test_one_object_serves_all_users(store: hansard.Store) -> None:

@@ -146,26 +146,6 @@ MESSAGES: list[ModelMessage] = [
 ]  # fmt: skip
 
 
-def test_other_frameworks_read_a_run(store: hansard.Store) -> None:
-    """Other frameworks read a run as a chat, with calls and results; search finds it."""
-    agent = agent_of(SessionPersistence(store), system_prompt="You are a guide.")
-    run(agent.run("look at it", conversation_id="s"))
-    session = store.session("s")
-    told = origin.conversation(session.messages())
-    assert [one["role"] for one in told] == ["user", "assistant", "tool", "tool", "assistant"]
-    assert [one["content"] for one in told[:2]] == ["look at it", "Let me see."]
-    assert json.loads(told[2]["content"])["at"] == "sea"
-    assert [call["function"]["name"] for call in told[1]["tool_calls"]] == ["look", "look"]
-    assert session.pairing() == []
-    items = [item for message in session.messages() for item in openai_items.items_of(message)]
-    assert [item.get("type", item.get("role")) for item in items] == [
-        "user", "assistant", "function_call", "function_call",
-        "function_call_output", "function_call_output", "assistant",
-    ]  # fmt: skip
-    assert [hit.seq for hit in store.search("eye can reach")] == [3]
-    assert not store.search("guide")
-
-
 def test_a_run_continues_another_framework(store: hansard.Store) -> None:
     """A run continues a session of another framework, with its calls and results."""
     session = store.session("s")

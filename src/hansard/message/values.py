@@ -82,8 +82,11 @@ def _depth(value: object) -> int:
 
 def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
     """Return how many values at the beginning of two sequences are equal."""
+    shortest = min(len(ours), len(theirs))
+    if ours[:shortest] == theirs[:shortest]:
+        return shortest
     pairs = enumerate(zip(ours, theirs, strict=False))
-    return next((n for n, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
+    return next(place for place, (one, other) in pairs if one != other)
 
 
 # -- there and back -----------------------------------------------------------------------------
