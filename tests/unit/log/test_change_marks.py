@@ -139,7 +139,7 @@ def test_a_session_is_recorded_once_in_an_epoch(consumer: Consumer) -> None:
     for _ in range(3):
         consumer.writer.log("a").append(NOTE)
         consumer.writer.log("b").append(KEYED)
-        consumer.writer.log("a").release_files()  # type: ignore[attr-defined]
+        consumer.writer.log("a").release_files()
     assert current(consumer.path).read_text().split() == ["a", "b"]
     assert consumer.refresh().ids == {"a", "b"}
     assert files(consumer.path) == {current(consumer.path).name}
@@ -473,7 +473,7 @@ def test_the_directory_can_be_removed_at_any_time(consumer: Consumer) -> None:
     consumer.writer.log("b").append(NOTE)
     assert consumer.refresh().every
     assert consumer.is_right()
-    consumer.writer.log("b").release_files()  # type: ignore[attr-defined]
+    consumer.writer.log("b").release_files()
     consumer.writer.log("b").append(NOTE)
     assert consumer.refresh().ids == {"b"}
     assert consumer.is_right()
@@ -585,7 +585,8 @@ def test_a_session_that_stays_locked_is_reported_again(
     monkeypatch.setattr(changes, "PATIENCE", 0.01)
     log = consumer.writer.log("a")
     log.append(NOTE)
-    lock = log.files.lock  # type: ignore[attr-defined]
+    lock = log.files.lock
+    assert lock is not None
     lock.acquire(0.0)
     assert consumer.refresh().ids == {"a"}
     assert consumer.refresh().ids == {"a"}

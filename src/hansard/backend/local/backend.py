@@ -14,7 +14,6 @@ from hansard.backend.contract import (
     Health,
     Hold,
     InternalLog,
-    Log,
     Stage,
     key_used,
     nothing_staged,
@@ -66,11 +65,9 @@ class LocalStage(Stage):
                 raise key_used(self.session_id, key)
             self._keys.add(key)
         now = format.now()
-        try:
+        with disk.reporting("write", self._path, _NOT_STAGED):
             writer = self._writer or self._begin(events[0].time, now)
             writer.add(AppendRequest(events, key), now)
-        except OSError as error:
-            raise disk.explain(error, "write", self._path, _NOT_STAGED) from error
 
     def _begin(self, time: str | None, now: bytes) -> SegmentWriter:
         self._name, file = self._root.create_staged()
@@ -81,9 +78,7 @@ class LocalStage(Stage):
         return self._writer
 
     def publish(self) -> None:
-        log = self._backend.log(self.session_id)
-        assert isinstance(log, LocalLog)  # `log` makes no others
-        log.begin_with(self.finish())
+        self._backend.log(self.session_id).begin_with(self.finish())
         self.discard()
 
     def finish(self) -> str:
@@ -91,10 +86,8 @@ class LocalStage(Stage):
         self._backend.check_open()
         if self._writer is None:
             raise nothing_staged(self.session_id)
-        try:
+        with disk.reporting("sync", self._path, _NOT_STAGED):
             self._writer.finish()
-        except OSError as error:
-            raise disk.explain(error, "sync", self._path, _NOT_STAGED) from error
         return self._name
 
     def discard(self) -> None:
@@ -164,7 +157,7 @@ class LocalBackend(Backend):
         self.latest: LocalLog | None = None
         disk.hold_files(self)
 
-    def log(self, session_id: str, *, from_trash: bool = False) -> Log:
+    def log(self, session_id: str, *, from_trash: bool = False) -> LocalLog:
         names.check_id(session_id)
         with self._mutex.lock:
             found = self._logs.get((session_id, from_trash))
@@ -343,19 +336,14 @@ class LocalBackend(Backend):
     def delete(
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
     ) -> None:
-        log = self._local(session_id)
-        self._root.check_writable()
-        log.delete(expected_seq, timeout)
+        self._writable(session_id).delete(expected_seq, timeout)
 
     def restore(self, session_id: str) -> None:
-        log = self._local(session_id)
-        self._root.check_writable()
-        log.restore()
+        self._writable(session_id).restore()
 
     def purge(self, session_id: str) -> None:
-        log = self._local(session_id)
+        log = self._writable(session_id)
         name = self._name_of(session_id)
-        self._root.check_writable()
         with log.marked():
             purged = self._root.purge(name) or (log.finish_delete() and self._root.purge(name))
         if not purged:
@@ -364,10 +352,10 @@ class LocalBackend(Backend):
         self._root.failed.discard(session_id)
         log.release_files()
 
-    def _local(self, session_id: str) -> LocalLog:
+    def _writable(self, session_id: str) -> LocalLog:
         log = self.log(session_id)
         self.check_open()
-        assert isinstance(log, LocalLog)  # `log` makes no others
+        self._root.check_writable()
         return log
 
     def index_storage(self) -> LocalIndexFile | None:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import zstandard
 
-from hansard.backend.contract import CompactionFilter, CompactionResult
+from hansard.backend.contract import CompactionFilter, CompactionResult, streamed
 from hansard.backend.local.log import event_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, is_content
+from hansard.event.kinds import MESSAGE_PART, is_content
 from hansard.log import checkpoint, disk, format, names, segment_scan
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Position
@@ -72,7 +72,9 @@ def compact(
         # The compactor that was waited for may have sealed more.
         reader = log.existing()[0]
         chain = log.files.chain(reader) or chain
-        done = _Compaction(directory, path, reader, chain.again(), filter, level, progress).run()
+        with disk.reporting("compact", path, "no event was changed"):
+            work = _Compaction(directory, path, reader, chain.again(), filter, level, progress)
+            done = work.run()
         if done.segments:
             _save_checkpoint(directory, log.session_id, reader, chain.again(), state)
         return done
@@ -188,12 +190,6 @@ class _Compaction:
 
     def run(self) -> CompactionResult:
         """Rewrite what has to be rewritten."""
-        try:
-            return self._run()
-        except OSError as error:
-            raise disk.explain(error, "compact", self.path, "no event was changed") from error
-
-    def _run(self) -> CompactionResult:
         sweep(self.directory)
         sources, leftovers = self._sources()
         before = sum(source.size for source in sources) + sum(leftovers.values())
@@ -278,17 +274,13 @@ class _Compaction:
             if len(lines) < piece.data.count(b"\n") and b'\n{"log":"recovered"' in piece.data:
                 self._altered.add(source.name)
             for line in lines:
-                part = added = None
-                if line.kind == MESSAGE_PART:
+                part = None
+                if line.kind == MESSAGE_PART or b'"stream":' in bytes(line.data):
+                    part = streamed(event_of(line))
+                if part is not None:
                     self._altered.add(source.name)
-                    part = kinds.read(MESSAGE_PART, bytes(line.data))
-                elif line.kind == MESSAGE_ADDED and b'"stream":' in bytes(line.data):
-                    added = kinds.read(MESSAGE_ADDED, bytes(line.data))
-                if part is not None and part.over:
-                    self._ended[part.stream] = line.seq
-                elif added is not None and added.stream is not None:
-                    self._altered.add(source.name)
-                    self._ended[added.stream] = line.seq
+                    if part.over:
+                        self._ended[part.stream] = line.seq
 
     def _is_stale(self, source: _Source) -> bool:
         """Return whether something in a compressed segment is to be erased, and is still there."""
@@ -309,11 +301,8 @@ class _Compaction:
         name = names.sealed(group[0].first)
         for left in reversed(range(_TRIES)):
             self._done, self._blanked = done, blanked
-            try:
-                if self._write(group, name, compress, last_try=not left):
-                    break
-            except OSError as error:
-                raise disk.explain(error, "compact", self.path, "the log is as it was") from error
+            if self._write(group, name, compress, last_try=not left):
+                break
         for source in group:
             if source.name != name:
                 self._remove(source.name)
@@ -440,13 +429,8 @@ class _Compaction:
         return self.filter.mask(event_of(line)).raw
 
     def _remove(self, name: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             disk.remove(self.directory, name)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            hint = "an old segment is still there"
-            raise disk.explain(error, "compact", self.path, hint) from error
 
 
 class _Begun(msgspec.Struct, omit_defaults=True):

@@ -15,6 +15,8 @@ from hansard.log.store_directory import StoreDirectory
 #: What SQLite adds to the name of a database for what it keeps next to it.
 WAL, SHM, JOURNAL = "-wal", "-shm", "-journal"
 
+_KEPT = "it may still say what was taken out of the logs: compact again, or delete it"
+
 #: Attempts to prepare the file while other processes remove it.
 _ATTEMPTS = 10
 
@@ -70,28 +72,21 @@ class LocalIndexFile:
     def identity(self) -> str | None:
         """Return name and inode of the database; None if there is none."""
         directory = self._root.descriptor
-        try:
+        with disk.reporting("look at", self.path), suppress(FileNotFoundError):
             name = _name_or_none(directory)
             return name and f"{name} {disk.status(directory, name).st_ino}"
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise disk.explain(error, "look at", self.path) from error
+        return None
 
     def discard(self) -> None:
         """Remove the database; the next one gets another name, which no process has open."""
-        try:
-            with suppress(FileNotFoundError):
-                disk.remove(self._root.descriptor, names.INDEX)
-            self.sweep()
-        except OSError as error:
-            hint = "it may still say what was taken out of the logs: compact again, or delete it"
-            raise disk.explain(error, "remove", self.path, hint) from error
+        with disk.reporting("remove", self.path, _KEPT), suppress(FileNotFoundError):
+            disk.remove(self._root.descriptor, names.INDEX)
+        self.sweep()
 
     def sweep(self) -> None:
         """Remove databases that are not this store's, without opening them."""
         directory = self._root.descriptor
-        with disk.reporting("remove", self.path):
+        with disk.reporting("remove", self.path, _KEPT):
             # Sorted: a database goes before what is next to it, so that no process opens it without that.
             for name in sorted(filter(names.is_index_database, disk.names(directory))):
                 if not name.startswith(_name_or_none(directory) or "?"):

@@ -7,6 +7,7 @@ struct with just the members that it needs; the decoder skips the rest.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 from weakref import ref
@@ -308,18 +309,18 @@ class LocalReader(LogReader):
         return SavedState(known.seq, known.state, where) if known and known.state else None
 
     def size(self, *, unpacked: bool = False) -> int:
-        return 0 if self._end is None else self._asking(self._unpacked if unpacked else self._size)
+        return 0 if self._end is None else self._asking(partial(self._size, unpacked))
 
-    def _size(self) -> int:
+    def _size(self, unpacked: bool) -> int:  # noqa: FBT001 - called by `size` only
         _, tail, chain = self._open()
+        if chain is None:
+            return tail.size
         # Another process may have compacted it since this chain was listed.
-        return tail.size if chain is None else tail.size + chain.again().size()
-
-    def _unpacked(self) -> int:
-        _, tail, chain = self._open()
+        chain = chain.again()
         # The offsets in a sealed segment are those of its lines without compression.
-        parts = () if chain is None else chain.again().parts()
-        return tail.size + sum(part.end.offset for part, _ in parts)
+        return tail.size + (
+            sum(part.end.offset for part, _ in chain.parts()) if unpacked else chain.size()
+        )
 
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
         if self._end is None:
@@ -692,16 +693,9 @@ class LocalLog(InternalLog):
         if filter is not None:
             with suppress(Damaged):  # then damaged segments are written again in any case
                 erased = filter()
+        timeout = self._backend.lock_timeout
         try:
-            done = repair(
-                files.root,
-                self.session_id,
-                files.name,
-                known=known or RepairHints(),
-                filter=erased,
-                missing=missing,
-                timeout=self._backend.lock_timeout,
-            )
+            done = repair(files, known or RepairHints(), erased, missing=missing, timeout=timeout)
         finally:
             # Also after an error: the files may have been replaced.
             self.release_files()

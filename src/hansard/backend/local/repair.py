@@ -29,7 +29,7 @@ from hansard.log.sealed_segment import SealedSegment, compare, unpack
 from hansard.log.segment import header, sealed_files
 from hansard.log.segment_reader import Raw, Segment, SegmentReader
 from hansard.log.segment_scan import Remains
-from hansard.log.session_files import DELETED, SEALED
+from hansard.log.session_files import DELETED, SEALED, SessionFiles
 from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.write_batch import SegmentWriter
 
@@ -41,16 +41,15 @@ _NAMED: Final = 100
 
 
 def repair(
-    root: StoreDirectory,
-    session_id: str,
-    name: str,
-    *,
+    files: SessionFiles,
     known: RepairHints,
     filter: CompactionFilter | None,
+    *,
     missing: bool,
     timeout: float,
 ) -> RepairResult:
     """Repair a session; write nothing if nothing is damaged."""
+    root, session_id, name = files.root, files.session_id, files.name
     root.check_writable()
     directory = root.open_session(session_id, name)
     if directory is None:

@@ -42,10 +42,8 @@ def verify(log: "LocalLog", filter: MakeFilter | None) -> tuple[list[Finding], L
         reader = log.existing()[0]
         # What the disk holds, not what the cache remembers: after a failed sync they differ, and what is
         # known of the end may be wrong.
-        try:
+        with disk.reporting("read", files.path):
             disk.forget_cached(reader.segment.descriptor)
-        except OSError as error:
-            raise disk.explain(error, "read", files.path) from error
         end = files.read_end_again(reader)
         for piece in reader.forwards(reader.segment.start, end.position):
             segment_scan.committed(reader.segment, piece.start, piece.data, piece.end)
