@@ -73,7 +73,7 @@ def test_set_metadata_folds_one_event(
 ) -> None:
     """N-77: each `set_metadata` folds its own event and the previous one."""
     counted = Counted(monkeypatch)
-    counted.watch(fold, "_add_metadata")
+    counted.watch(fold, "_merge_into")
     for turn in range(MANY):
         session.set_metadata(turn=turn)
     assert counted.calls <= 2 * MANY
@@ -132,19 +132,20 @@ def test_a_fork_keeps_what_it_knows(
 
 
 def test_a_handle_forgets_a_purged_session_of_the_same_id(tmp_path: Path) -> None:
-    """A handle discards its state when the session was purged and its id is used again."""
+    """N-19: a handle discards its state when the session was purged and its id is used again."""
     with hansard.open(tmp_path / "s", durability="os") as store:
         session = store.session("a")
         session.set_title("old")
         session.add_message({"n": 1})
         session.revert(0)
-        assert (session.title, session.messages()) == ("old", [])
+        assert (session.title, session.messages(), session.state().seq) == ("old", [], 3)
         store.delete("a")
         store.purge("a")
         again = store.session("a")
         for number in range(5):
             again.add_message({"n": number})
         assert (session.title, len(session.messages())) == (None, 5)
+        assert session.state().message_count == 5
         again.set_metadata(new=True)
         assert (session.title, session.metadata) == (None, {"new": True})
 

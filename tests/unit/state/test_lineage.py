@@ -66,17 +66,6 @@ def test_every_range_is_that_of_one_log(store: Store, rng: random.Random) -> Non
             ]
 
 
-def test_a_warm_state_is_of_the_session_that_has_the_name(store: Store) -> None:
-    """N-19: a handle with a folded state does not continue it in another session of the same id."""
-    session = store.session("a")
-    session.add_messages([{"n": 1}, {"n": 2}, {"n": 3}])
-    assert session.state().seq == 3
-    store.delete("a")
-    store._backend.purge("a")
-    store.session("a").add_message({"n": 4})
-    assert (session.state().seq, session.state().message_count) == (1, 1)
-
-
 def test_a_namesake_of_an_ancestor_is_never_read(store: Store) -> None:
     """N-68, N-51: a fork of a purged parent raises, and shows nothing of another session with that id."""
     root = store.session("a")
