@@ -35,6 +35,8 @@ _UNREACHABLE: Final = (
     "temporary failure in name resolution", "server closed the connection", "could not receive data",
     "could not send data", "the database system is", "terminating connection", "too many clients",
     "connection slots", "session is read-only", "server is in hot standby",
+    # The server could not start a process for the connection.
+    "error response during ssl exchange",
 )  # fmt: skip
 
 _NO_TABLES: Final = (
