@@ -48,7 +48,7 @@ class Context:
 
     def other(self) -> Backend:
         """Return one more handle to what the backend stores; it is closed after the test."""
-        assert self._reopen is not None, "this backend cannot be opened twice"
+        assert self._reopen is not None
         backend = self._reopen(self.backend)
         self._others.append(backend)
         return backend

@@ -68,12 +68,12 @@ def robbed(backend: Backend, name: str) -> Cursor:
 def test_a_cursor_is_where_it_was_left(context: Context) -> None:
     """A cursor that is closed and opened again has the positions of its last moves."""
     cursor = Cursor(context.backend, "c")
-    assert cursor.positions == {}, "positions of a new cursor"
+    assert cursor.positions == {}
     cursor.move({"s": 3})
     cursor.move({"s": 5, "t": 1})
     cursor.move({"u": 2**63 - 1})
     cursor.close()
-    assert _kept(context.backend, "c") == {"s": 5, "t": 1, "u": 2**63 - 1}, "positions"
+    assert _kept(context.backend, "c") == {"s": 5, "t": 1, "u": 2**63 - 1}
 
 
 def test_what_is_forgotten_is_unknown(context: Context) -> None:
@@ -81,9 +81,9 @@ def test_what_is_forgotten_is_unknown(context: Context) -> None:
     _keep(context.backend, "c", {"s": 5, "t": 6, "u": 7})
     cursor = Cursor(context.backend, "c")
     cursor.move({"s": None, "never known": None, "t": 8})
-    assert cursor.positions == {"t": 8, "u": 7}, "positions"
+    assert cursor.positions == {"t": 8, "u": 7}
     cursor.close()
-    assert _kept(context.backend, "c") == {"t": 8, "u": 7}, "positions, opened again"
+    assert _kept(context.backend, "c") == {"t": 8, "u": 7}
 
 
 def test_what_a_caller_gets_of_a_cursor_is_its_own(context: Context) -> None:
@@ -93,7 +93,7 @@ def test_what_a_caller_gets_of_a_cursor_is_its_own(context: Context) -> None:
     cursor.move(given)
     given["s"] = 7
     cursor.positions["s"] = 9
-    assert cursor.positions == {"s": 5}, "positions"
+    assert cursor.positions == {"s": 5}
 
 
 def test_a_move_of_many_sessions_is_one_append(context: Context) -> None:
@@ -106,9 +106,9 @@ def test_a_move_of_many_sessions_is_one_append(context: Context) -> None:
     cursor.move(many)
     cursor.move({})
     cursor.move({"unknown": None})
-    assert log.reader().head() == head, "the log after moves that change nothing"
+    assert log.reader().head() == head
     cursor.close()
-    assert _kept(context.backend, "c") == many, "positions"
+    assert _kept(context.backend, "c") == many
 
 
 def test_a_log_of_many_moves_stays_small(context: Context) -> None:
@@ -119,14 +119,14 @@ def test_a_log_of_many_moves_stays_small(context: Context) -> None:
     kept = cursor.positions
     log = context.backend.internal(CURSOR + "c")
     events = everything(log)
-    assert sum(len(event.raw) for event in events) < SLACK, "bytes"
-    assert len(events) < 1_000, "events"
-    assert events[0].kind == follow.OPENED, "kind of the first"
+    assert sum(len(event.raw) for event in events) < SLACK
+    assert len(events) < 1_000
+    assert events[0].kind == follow.OPENED
     head = log.reader().head()
     assert head is not None
-    assert head.seq >= 1_500, "seq"
+    assert head.seq >= 1_500
     cursor.close()
-    assert _kept(context.backend, "c") == kept, "positions, opened again"
+    assert _kept(context.backend, "c") == kept
 
 
 # -- names ------------------------------------------------------------------------------------------
@@ -134,11 +134,11 @@ def test_a_log_of_many_moves_stays_small(context: Context) -> None:
 
 def test_cursors_are_kept_apart(context: Context) -> None:
     """Every valid id is a valid cursor name, and a session id in it; all are listed."""
-    assert cursors(context.backend) == [], "cursors of an empty backend"
+    assert cursors(context.backend) == []
     append(context.log("s"), [message("m")])
     for number, name in enumerate(IDS):
         _keep(context.backend, name, {name: number, "s": 1})
-    assert cursors(context.backend) == sorted(IDS), "cursors"
+    assert cursors(context.backend) == sorted(IDS)
     for number, name in enumerate(IDS):
         assert _kept(context.backend, name) == {name: number, "s": 1}, f"positions of {name!r:.60}"
 
@@ -149,15 +149,15 @@ def test_internal_logs_are_no_sessions(context: Context) -> None:
     changed = context.backend.changed("")
     changed.done()
     _keep(context.backend, "c", {"s": 1})
-    assert drop_cursor(context.backend, "c"), "drop_cursor says that there was none"
+    assert drop_cursor(context.backend, "c")
     _keep(context.backend, "d", {"s": 1})
-    assert list(context.backend.ids()) == ["s"], "ids"
-    assert list(context.backend.ids(trash=True)) == [], "trash"
-    assert set(context.backend.stamps()) == {"s"}, "stamps"
+    assert list(context.backend.ids()) == ["s"]
+    assert list(context.backend.ids(trash=True)) == []
+    assert set(context.backend.stamps()) == {"s"}
     changed = context.backend.changed(changed.since)
-    assert changed.ids <= {"s"}, "changed sessions"
-    assert changed.present in {None, frozenset({"s"})}, "sessions that are present"
-    assert context.backend.internals() == [CURSOR + "d"], "internal logs"
+    assert changed.ids <= {"s"}
+    assert changed.present in {None, frozenset({"s"})}
+    assert context.backend.internals() == [CURSOR + "d"]
 
 
 def test_a_follower_does_not_follow_itself(context: Context) -> None:
@@ -167,18 +167,18 @@ def test_a_follower_does_not_follow_itself(context: Context) -> None:
         context.backend, wanted=lambda _: True, cursor=Cursor(context.backend, "c")
     ) as follower:
         got = [follower.take(0.0) for _ in range(5)]
-    assert [item and item.session for item in got] == ["s", "s", "s", None, None], "sessions"
+    assert [item and item.session for item in got] == ["s", "s", "s", None, None]
 
 
 def test_a_dropped_cursor_begins_again(context: Context) -> None:
     """A dropped cursor is not listed and has no positions; dropping it again returns False."""
     _keep(context.backend, "c", {"s": 5})
     _keep(context.backend, "d", {"s": 6})
-    assert drop_cursor(context.backend, "c"), "drop_cursor of a cursor says that there was none"
-    assert not drop_cursor(context.backend, "c"), "drop_cursor once more says that there was one"
-    assert cursors(context.backend) == ["d"], "cursors"
-    assert _kept(context.backend, "c") == {}, "positions of a dropped cursor"
-    assert _kept(context.backend, "d") == {"s": 6}, "positions of the other"
+    assert drop_cursor(context.backend, "c")
+    assert not drop_cursor(context.backend, "c")
+    assert cursors(context.backend) == ["d"]
+    assert _kept(context.backend, "c") == {}
+    assert _kept(context.backend, "d") == {"s": 6}
 
 
 def test_bad_names_of_cursors_are_refused(context: Context) -> None:
@@ -187,7 +187,7 @@ def test_bad_names_of_cursors_are_refused(context: Context) -> None:
         for call in (Cursor, drop_cursor):
             with pytest.raises(InvalidSessionId):
                 call(context.backend, bad)  # type: ignore[arg-type]
-    assert cursors(context.backend) == [], "cursors"
+    assert cursors(context.backend) == []
 
 
 # -- one consumer at a time -------------------------------------------------------------------------
@@ -204,11 +204,11 @@ def test_one_consumer_has_a_cursor_at_a_time(context: Context) -> None:
     _keep(context.backend, "C", {"s": 9})
     cursor.move({"s": 2})
     cursor.close()
-    assert _kept(context.backend, "c") == {"s": 2}, "positions, opened again"
+    assert _kept(context.backend, "c") == {"s": 2}
     # One that was never closed, and to which no reference is left, is in no one's way.
     cursor = Cursor(context.backend, "c")
     del cursor
-    assert _kept(context.backend, "c") == {"s": 2}, "positions after one was forgotten about"
+    assert _kept(context.backend, "c") == {"s": 2}
 
 
 def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
@@ -224,7 +224,7 @@ def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
     for _ in range(5):
         opened: list[Cursor] = []
         won = together([partial(attempt, opened)] * 8)
-        assert won.count(True) == 1, "consumers that got the cursor"
+        assert won.count(True) == 1
         opened[0].close()
 
 
@@ -244,7 +244,7 @@ def test_who_waits_gets_a_cursor_that_is_closed(context: Context) -> None:
         mine.close()
         return positions
 
-    assert together([wait, move_and_close])[0] == {"s": 49}, "positions after a wait"
+    assert together([wait, move_and_close])[0] == {"s": 49}
 
 
 def test_a_closed_cursor_says_so(context: Context) -> None:
@@ -258,7 +258,7 @@ def test_a_closed_cursor_says_so(context: Context) -> None:
     with pytest.raises(Closed):
         cursor.move({"s": 1})
     cursor = Cursor(context.backend, "c")
-    assert cursor.positions == {"s": 1}, "positions, opened again"
+    assert cursor.positions == {"s": 1}
     context.backend.close()
     with pytest.raises(Closed):
         cursor.move({"s": 2})
@@ -283,15 +283,15 @@ def test_handles_share_cursors(context: Context) -> None:
         Cursor(other, "c")
     with pytest.raises(LockTimeout):
         drop_cursor(other, "c")
-    assert cursors(other) == ["c"], "cursors of another handle"
+    assert cursors(other) == ["c"]
     cursor.close()
     theirs = Cursor(other, "c")
-    assert theirs.positions == {"s": 4}, "positions in another handle"
+    assert theirs.positions == {"s": 4}
     theirs.move({"s": 5})
     theirs.close()
-    assert _kept(context.backend, "c") == {"s": 5}, "positions, opened again in the first"
-    assert drop_cursor(other, "c"), "drop_cursor by another handle says that there was none"
-    assert cursors(context.backend) == [], "cursors"
+    assert _kept(context.backend, "c") == {"s": 5}
+    assert drop_cursor(other, "c")
+    assert cursors(context.backend) == []
 
 
 # -- rivals -----------------------------------------------------------------------------------------
@@ -306,10 +306,10 @@ def test_opening_fences_every_earlier_holder(context: Context) -> None:
         # Not a `SeqConflict`: the caller of `follow` knows of no seq of a cursor.
         with pytest.raises(LockTimeout, match="opened by another consumer"):
             first.move({"s": 2})
-    assert second.positions == {"s": 1}, "positions of the second"
+    assert second.positions == {"s": 1}
     second.move({"s": 7})
     second.close()
-    assert _kept(context.backend, "c") == {"s": 7}, "positions"
+    assert _kept(context.backend, "c") == {"s": 7}
 
 
 def test_a_replaced_log_names_its_holder(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,10 +323,10 @@ def test_a_replaced_log_names_its_holder(context: Context, monkeypatch: pytest.M
     monkeypatch.undo()
     with pytest.raises(LockTimeout):
         first.move({"s": 2})
-    assert second.positions == {"s": 6}, "positions of the second"
+    assert second.positions == {"s": 6}
     second.move({"s": 7})
     second.close()
-    assert _kept(context.backend, "c") == {"s": 7}, "positions"
+    assert _kept(context.backend, "c") == {"s": 7}
 
 
 def test_a_late_move_of_its_own_is_no_rival(context: Context) -> None:
@@ -336,9 +336,9 @@ def test_a_late_move_of_its_own_is_no_rival(context: Context) -> None:
     late = NewEvent(MOVED, b'{"positions":{"s":2,"t":1}}', control=False)
     append(context.backend.internal(CURSOR + "c"), [late])
     cursor.move({"s": 3})
-    assert cursor.positions == {"s": 3, "t": 1}, "positions"
+    assert cursor.positions == {"s": 3, "t": 1}
     cursor.close()
-    assert _kept(context.backend, "c") == {"s": 3, "t": 1}, "positions, opened again"
+    assert _kept(context.backend, "c") == {"s": 3, "t": 1}
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
@@ -362,9 +362,9 @@ def test_after_an_error_the_log_tells(
     monkeypatch.undo()
     cursor.move({"t": 1})
     expected = {"s": 2 if kept else 1, "t": 1}
-    assert cursor.positions == expected, "positions"
+    assert cursor.positions == expected
     cursor.close()
-    assert _kept(context.backend, "c") == expected, "positions, opened again"
+    assert _kept(context.backend, "c") == expected
 
 
 def test_a_dropped_cursor_is_not_created_again(
@@ -384,13 +384,13 @@ def test_a_dropped_cursor_is_not_created_again(
         second.move({"s": 2})
     monkeypatch.undo()
     for name in ("c", "d"):
-        assert drop_cursor(context.backend, name), "drop_cursor says that there was none"
+        assert drop_cursor(context.backend, name)
     for cursor in (first, second):
         for _ in range(2):
             with pytest.raises(LockTimeout, match="dropped"):
                 cursor.move({"s": 3})
-    assert cursors(context.backend) == [], "cursors"
-    assert _kept(context.backend, "c") == {}, "positions"
+    assert cursors(context.backend) == []
+    assert _kept(context.backend, "c") == {}
 
 
 # -- replacing --------------------------------------------------------------------------------------
@@ -403,25 +403,25 @@ def test_a_replaced_log_continues(context: Context) -> None:
         log.replace([message("m")], expected_seq=0)
     with pytest.raises((SeqConflict, SessionNotFound)):
         log.replace([message("m")], expected_seq=1)
-    assert log.reader().head() is None, "head of a log that was never begun"
+    assert log.reader().head() is None
     append(log, [message(str(number)) for number in range(5)])
     for wrong in (4, 6, 0):
         with pytest.raises(SeqConflict):
             log.replace([message("m")], expected_seq=wrong)
     log.replace([message("five"), message("six")], expected_seq=5)
     found = everything(log)
-    assert [event.seq for event in found] == [6, 7], "seqs"
-    assert contents(found) == ["five", "six"], "contents"
+    assert [event.seq for event in found] == [6, 7]
+    assert contents(found) == ["five", "six"]
     first, head = log.reader().first(), log.reader().head()
-    assert first is not None, "first event"
-    assert head is not None, "head"
-    assert (first.seq, head.seq) == (6, 7), "first and last seq"
+    assert first is not None
+    assert head is not None
+    assert (first.seq, head.seq) == (6, 7)
     with pytest.raises(SeqConflict):
         append(log, [message("m")], expected_seq=5)
-    assert append(log, [message("m")], expected_seq=7)[0].seq == 8, "seq of the next event"
+    assert append(log, [message("m")], expected_seq=7)[0].seq == 8
     log.replace([message("nine")], expected_seq=8)
-    assert [event.seq for event in everything(log)] == [9], "seqs, replaced again"
-    assert log.verify() == [], "findings"
+    assert [event.seq for event in everything(log)] == [9]
+    assert log.verify() == []
 
 
 @two_handles
@@ -431,26 +431,26 @@ def test_a_replaced_log_is_found_by_other_handles(context: Context) -> None:
     append(mine, [message("m")] * 3)
     append(theirs, [message("m")])
     mine.replace([message("m")], expected_seq=4)
-    assert [event.seq for event in everything(theirs)] == [5], "seqs"
+    assert [event.seq for event in everything(theirs)] == [5]
     append(mine, [message("m")])
     with pytest.raises(SeqConflict):
         append(theirs, [message("m")], expected_seq=4)
-    assert append(theirs, [message("m")], expected_seq=6)[0].seq == 7, "seq"
+    assert append(theirs, [message("m")], expected_seq=6)[0].seq == 7
     theirs.replace([message("m")], expected_seq=7)
-    assert [event.seq for event in everything(mine)] == [8], "seqs in the first handle"
+    assert [event.seq for event in everything(mine)] == [8]
 
 
 def test_an_internal_log_is_dropped(context: Context) -> None:
     """A dropped internal log is deleted, and an append at its seq does not recreate it."""
     log = context.backend.internal("log")
     append(log, [message("m")] * 3)
-    assert context.backend.internals() == ["log"], "internal logs"
-    assert context.backend.internal("log").drop(), "drop says that there was none"
-    assert not context.backend.internal("log").drop(), "drop says that there was one"
-    assert context.backend.internals() == [], "internal logs afterwards"
+    assert context.backend.internals() == ["log"]
+    assert context.backend.internal("log").drop()
+    assert not context.backend.internal("log").drop()
+    assert context.backend.internals() == []
     with pytest.raises(SeqConflict):
         append(log, [message("m")], expected_seq=3)
     with pytest.raises((SeqConflict, SessionNotFound)):
         log.replace([message("m")], expected_seq=3)
-    assert context.backend.internals() == [], "internal logs after an append at its seq"
-    assert append(log, [message("m")])[0].seq == 1, "seq of a new beginning"
+    assert context.backend.internals() == []
+    assert append(log, [message("m")])[0].seq == 1

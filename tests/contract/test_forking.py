@@ -36,17 +36,15 @@ def test_a_session_can_begin_at_any_seq(context: Context) -> None:
     for before in (1, 10, 2**40):
         log = context.log(f"s{before}")
         events = append(log, [message("a"), metadata(n=1)], new_only=True, before=before)
-        assert [event.seq for event in events] == [before + 1, before + 2], (
-            "seqs of the first append"
-        )
+        assert [event.seq for event in events] == [before + 1, before + 2]
         events += append(log, [message("b")])
         head = there(log.reader().head(), "head")
-        assert (head.seq, events[-1].seq) == (before + 3, before + 3), "seq after the next append"
-        assert log.reader().controls() == [events[1]], "control events"
-        assert log.reader().controls(before + 1) == [], "control events up to a seq before them"
-        assert log.wait(before + 2, _SOON), "wait does not see the last event"
-        assert not log.wait(before + 3, 0.0), "wait sees an event that is not there"
-        assert log.verify() == [], "findings"
+        assert (head.seq, events[-1].seq) == (before + 3, before + 3)
+        assert log.reader().controls() == [events[1]]
+        assert log.reader().controls(before + 1) == []
+        assert log.wait(before + 2, _SOON)
+        assert not log.wait(before + 3, 0.0)
+        assert log.verify() == []
 
 
 def test_ranges_of_a_session_that_begins_late_are_by_seq(context: Context) -> None:
@@ -55,7 +53,7 @@ def test_ranges_of_a_session_that_begins_late_are_by_seq(context: Context) -> No
     append(log, [metadata(n=0)], new_only=True, before=4)
     mixed(log)
     events = everything(log)
-    assert [event.seq for event in events] == list(range(5, 18)), "seqs"
+    assert [event.seq for event in events] == list(range(5, 18))
     for after in range(19):
         for upto in [None, *range(19)]:
             end = 17 if upto is None else upto
@@ -64,7 +62,7 @@ def test_ranges_of_a_session_that_begins_late_are_by_seq(context: Context) -> No
             assert _back(log, upto, after) == wanted, f"read_back({upto}, {after})"
             for chunk in log.reader().read(after, upto):
                 seqs = [seq for seq, _ in chunk.messages()]
-                assert [seq for seq, _ in chunk.messages_json()] == seqs, "seqs of messages"
+                assert [seq for seq, _ in chunk.messages_json()] == seqs
 
 
 def test_before_counts_only_for_what_begins(context: Context) -> None:
@@ -72,8 +70,8 @@ def test_before_counts_only_for_what_begins(context: Context) -> None:
     log = context.log()
     append(log, [message("a")])
     (event,) = append(log, [message("b")], before=10)
-    assert event.seq == 2, "seq of an append with `before`"
-    assert [found.seq for found in everything(log)] == [1, 2], "seqs"
+    assert event.seq == 2
+    assert [found.seq for found in everything(log)] == [1, 2]
 
 
 def test_what_does_not_exist_is_at_0_wherever_it_begins(context: Context) -> None:
@@ -81,15 +79,15 @@ def test_what_does_not_exist_is_at_0_wherever_it_begins(context: Context) -> Non
     log = context.log()
     with pytest.raises(SeqConflict):
         append(log, [message("a")], expected_seq=7, before=7)
-    assert log.reader().head() is None, "head after a conflict"
+    assert log.reader().head() is None
     append(log, [message("a")], expected_seq=0, before=7, key="k")
     with pytest.raises(SeqConflict) as caught:
         append(log, [message("b")], expected_seq=0)
-    assert (caught.value.expected, caught.value.actual) == (0, 8), "what the conflict says"
+    assert (caught.value.expected, caught.value.actual) == (0, 8)
     with pytest.raises(SessionExists):
         append(log, [message("b")], new_only=True, before=7)
     (event,) = append(log, [message("b")], expected_seq=8)
-    assert event.seq == 9, "seq"
+    assert event.seq == 9
 
 
 def test_keys_of_a_session_that_begins_late_count_once(context: Context) -> None:
@@ -97,9 +95,9 @@ def test_keys_of_a_session_that_begins_late_count_once(context: Context) -> None
     log = context.log()
     first = append(log, [message("a"), message("b")], key="k", before=100)
     second = append(log, [message("c")], key="l")
-    assert append(log, [message("x")], key="k", before=3) == first, "events of the first key"
-    assert append(log, [message("x")], key="l") == second, "events of the second key"
-    assert len(everything(log)) == 3, "events"
+    assert append(log, [message("x")], key="k", before=3) == first
+    assert append(log, [message("x")], key="l") == second
+    assert len(everything(log)) == 3
 
 
 # -- first --------------------------------------------------------------------------------------
@@ -109,12 +107,12 @@ def test_first_is_the_first_event_of_the_session_itself(context: Context) -> Non
     """`first` is None for no session, and then the first event, whatever follows it."""
     for before in (0, 5):
         log = context.log(f"s{before}")
-        assert log.reader().first() is None, "first of a session that does not exist"
+        assert log.reader().first() is None
         events = append(log, [metadata(n=1), message("a")], before=before)
-        assert is_first(log, events[0]), "first"
+        assert is_first(log, events[0])
         mixed(log)
-        assert is_first(log, events[0]), "first after more events"
-        assert is_first(context.backend.log(f"s{before}"), events[0]), "first of another handle"
+        assert is_first(log, events[0])
+        assert is_first(context.backend.log(f"s{before}"), events[0])
 
 
 def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
@@ -125,12 +123,12 @@ def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
     with pytest.raises(SessionDeleted):
         log.reader().first()
     context.backend.restore("s")
-    assert is_first(log, old), "first after restore"
+    assert is_first(log, old)
     context.backend.delete("s")
     context.backend.purge("s")
-    assert log.reader().first() is None, "first of a purged session"
+    assert log.reader().first() is None
     (new,) = append(log, [message("new")], before=3)
-    assert is_first(log, new), "first of another session with the name"
+    assert is_first(log, new)
 
 
 # -- ancestor -----------------------------------------------------------------------------------
@@ -139,25 +137,23 @@ def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
 def test_an_ancestor_reads_like_the_session(context: Context) -> None:
     """A log `from_trash` returns the same events, head, first and controls, also of later events."""
     ancestor = context.backend.log("s", from_trash=True)
-    assert (ancestor.reader().head(), ancestor.reader().first()) == (None, None), (
-        "what does not exist"
-    )
-    assert everything(ancestor) == [], "events of what does not exist"
+    assert (ancestor.reader().head(), ancestor.reader().first()) == (None, None)
+    assert everything(ancestor) == []
     log = context.log()
     for _ in range(2):
         mixed(log)
         _same(ancestor, log)
-    assert list(context.backend.ids()) == ["s"], "ids"
+    assert list(context.backend.ids()) == ["s"]
 
 
 def _same(ancestor: Log, log: Log) -> None:
-    assert ancestor.reader().head() == log.reader().head(), "head"
-    assert ancestor.reader().first() == log.reader().first(), "first"
-    assert ancestor.reader().controls() == log.reader().controls(), "control events"
-    assert ancestor.reader().controls(4) == log.reader().controls(4), "control events up to a seq"
-    assert everything(ancestor) == everything(log), "events"
-    assert everything(ancestor, 2, 5) == everything(log, 2, 5), "events of a range"
-    assert _back(ancestor, 5, 2) == _back(log, 5, 2), "events of a range, backwards"
+    assert ancestor.reader().head() == log.reader().head()
+    assert ancestor.reader().first() == log.reader().first()
+    assert ancestor.reader().controls() == log.reader().controls()
+    assert ancestor.reader().controls(4) == log.reader().controls(4)
+    assert everything(ancestor) == everything(log)
+    assert everything(ancestor, 2, 5) == everything(log, 2, 5)
+    assert _back(ancestor, 5, 2) == _back(log, 5, 2)
 
 
 def test_an_ancestor_can_be_read_from_the_trash(context: Context) -> None:
@@ -166,22 +162,22 @@ def test_an_ancestor_can_be_read_from_the_trash(context: Context) -> None:
     events = mixed(log)
     head = log.reader().head()
     warm = context.backend.log("s", from_trash=True)
-    assert everything(warm) == events, "events"
+    assert everything(warm) == events
     context.backend.delete("s")
     for ancestor in (warm, context.backend.log("s", from_trash=True)):
-        assert everything(ancestor) == events, "events in the trash"
-        assert _back(ancestor) == events, "events in the trash, backwards"
-        assert is_first(ancestor, events[0]), "first in the trash"
+        assert everything(ancestor) == events
+        assert _back(ancestor) == events
+        assert is_first(ancestor, events[0])
         seqs = [event.seq for event in ancestor.reader().controls()]
-        assert seqs == [2, 4, 8, 10], "control events in the trash"
+        assert seqs == [2, 4, 8, 10]
         found = there(ancestor.reader().head(), "head in the trash")
-        assert (found.seq, found.created) == (12, there(head, "head").created), "head in the trash"
+        assert (found.seq, found.created) == (12, there(head, "head").created)
     with pytest.raises(SessionDeleted):
         log.reader().head()
     context.backend.restore("s")
     more = append(log, [message("more")])
     for ancestor in (warm, context.backend.log("s", from_trash=True)):
-        assert everything(ancestor) == [*events, *more], "events after restore"
+        assert everything(ancestor) == [*events, *more]
 
 
 @two_handles
@@ -190,16 +186,14 @@ def test_another_handle_reads_ancestors_from_the_trash(context: Context) -> None
     log, other = context.log(), context.other()
     events = mixed(log)
     warm = other.log("s", from_trash=True)
-    assert everything(warm) == events, "events"
+    assert everything(warm) == events
     context.backend.delete("s")
-    assert everything(warm) == events, "events after another handle's delete"
-    assert everything(context.other().log("s", from_trash=True)) == events, (
-        "events of a handle that comes later"
-    )
+    assert everything(warm) == events
+    assert everything(context.other().log("s", from_trash=True)) == events
     context.backend.restore("s")
     events += append(log, [metadata(n=9)])
-    assert everything(warm) == events, "events after another handle's append"
-    assert warm.reader().controls()[-1] == events[-1], "the last control event"
+    assert everything(warm) == events
+    assert warm.reader().controls()[-1] == events[-1]
 
 
 # -- durable, sync ------------------------------------------------------------------------------
@@ -209,16 +203,14 @@ def test_what_is_not_durable_yet_can_be_read_at_once(context: Context) -> None:
     """Events that need not be durable are there like any others, in order, before and after a `sync`."""
     log = context.log()
     first = append(log, [message("a")], durable=False)
-    assert everything(log) == first, "events"
+    assert everything(log) == first
     first += append(log, [message("b"), metadata(n=1)], durable=False, key="k")
     first += append(log, [message("c")])
     first += append(log, [message("d")], durable=False, expected_seq=4)
     for _ in range(2):
-        assert [event.seq for event in everything(log)] == [1, 2, 3, 4, 5], "seqs"
-        assert contents(everything(log)) == ["a", "b", "c", "d"], "contents"
-        assert append(log, [message("x")], key="k", durable=False) == first[1:3], (
-            "events of the key"
-        )
+        assert [event.seq for event in everything(log)] == [1, 2, 3, 4, 5]
+        assert contents(everything(log)) == ["a", "b", "c", "d"]
+        assert append(log, [message("x")], key="k", durable=False) == first[1:3]
         log.sync()
     with pytest.raises(SeqConflict):
         append(log, [message("x")], expected_seq=1, durable=False)
@@ -230,9 +222,9 @@ def test_what_is_not_durable_yet_is_seen_by_other_handles(context: Context) -> N
     log, other = context.log(), context.other()
     append(log, [message("a")], durable=False)
     theirs = other.log("s")
-    assert contents(everything(theirs)) == ["a"], "contents"
+    assert contents(everything(theirs)) == ["a"]
     append(log, [message("b")], durable=False)
     theirs.sync()
     append(theirs, [message("c")], durable=False)
-    assert contents(everything(log)) == ["a", "b", "c"], "contents"
+    assert contents(everything(log)) == ["a", "b", "c"]
     log.sync()

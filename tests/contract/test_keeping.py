@@ -51,10 +51,10 @@ def test_all_ids_are_kept_apart(context: Context) -> None:
     """N-7: every valid id is a separate session, listed once and under its true id."""
     for session_id in IDS:
         append(context.log(session_id), [message(session_id)])
-    assert sorted(context.backend.ids()) == sorted(IDS), "ids"
+    assert sorted(context.backend.ids()) == sorted(IDS)
     for session_id in context.backend.ids():
         log = context.log(session_id)
-        assert log.session_id == session_id, "session_id of a log"
+        assert log.session_id == session_id
         assert contents(everything(log)) == [session_id], f"messages of {session_id!r:.60}"
 
 
@@ -69,14 +69,14 @@ def test_bad_ids_are_refused(context: Context) -> None:
         for call in calls:
             with pytest.raises(InvalidSessionId):
                 call(bad)  # type: ignore[arg-type]
-    assert list(context.backend.ids()) == [], "ids"
+    assert list(context.backend.ids()) == []
 
 
 def test_a_log_without_events_is_no_session(context: Context) -> None:
     """Asking for a log, and reading it, makes no session."""
     for session_id in IDS:
-        assert context.log(session_id).reader().head() is None, "head"
-    assert list(context.backend.ids()) == [], "ids"
+        assert context.log(session_id).reader().head() is None
+    assert list(context.backend.ids()) == []
 
 
 # -- delete and restore -------------------------------------------------------------------------
@@ -88,10 +88,10 @@ def test_a_deleted_session_is_gone(context: Context) -> None:
     mixed(log)
     append(context.log("other"), [message("stays")])
     context.backend.delete("s")
-    assert list(context.backend.ids()) == ["other"], "ids"
+    assert list(context.backend.ids()) == ["other"]
     for handle in (log, context.log()):
         _all_calls_raise_deleted(handle)
-    assert contents(everything(context.log("other"))) == ["stays"], "messages of another session"
+    assert contents(everything(context.log("other"))) == ["stays"]
 
 
 def _all_calls_raise_deleted(log: Log) -> None:
@@ -119,7 +119,7 @@ def test_only_a_live_session_can_be_deleted(context: Context) -> None:
     context.backend.delete("s")
     with pytest.raises(SessionDeleted):
         context.backend.delete("s")
-    assert list(context.backend.ids()) == [], "ids"
+    assert list(context.backend.ids()) == []
 
 
 def test_one_of_many_deletes(context: Context) -> None:
@@ -141,13 +141,11 @@ def test_one_of_many_deletes(context: Context) -> None:
         return 0
 
     won = together([write, delete, delete, write])
-    assert sum(won) >= 1, "no thread could delete the session"
-    assert list(context.backend.ids()) == [], "ids"
+    assert sum(won) >= 1
+    assert list(context.backend.ids()) == []
     context.backend.restore("s")
     events = everything(context.log())
-    assert [event.seq for event in events] == list(range(1, len(events) + 1)), (
-        "seqs after a restore"
-    )
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
 def test_restore_brings_everything_back(context: Context) -> None:
@@ -158,14 +156,14 @@ def test_restore_brings_everything_back(context: Context) -> None:
         context.backend.delete("s")
         context.backend.restore("s")
         for handle in (log, context.log()):
-            assert everything(handle) == before, "events"
+            assert everything(handle) == before
             head = handle.reader().head()
-            assert (head and (head.seq, head.updated)) == (before[-1].seq, before[-1].stamp), "head"
-    assert list(context.backend.ids()) == ["s"], "ids"
-    assert append(log, [message("again")], key="k0")[0].key == "k0", "a key from before"
+            assert (head and (head.seq, head.updated)) == (before[-1].seq, before[-1].stamp)
+    assert list(context.backend.ids()) == ["s"]
+    assert append(log, [message("again")], key="k0")[0].key == "k0"
     (event,) = append(log, [message("after")])
-    assert event.seq == len(before) + 1, "seq after a restore"
-    assert everything(log) == [*before, event], "events after an append"
+    assert event.seq == len(before) + 1
+    assert everything(log) == [*before, event]
 
 
 def test_only_a_deleted_session_can_be_restored(context: Context) -> None:
@@ -175,7 +173,7 @@ def test_only_a_deleted_session_can_be_restored(context: Context) -> None:
     append(context.log(), [message("a")])
     with pytest.raises(SessionNotFound):
         context.backend.restore("s")
-    assert contents(everything(context.log())) == ["a"], "messages"
+    assert contents(everything(context.log())) == ["a"]
 
 
 # -- verify, probe, close ----------------------------------------------------------------------
@@ -185,29 +183,27 @@ def test_a_whole_session_has_no_findings(context: Context) -> None:
     """`verify` finds nothing in a session as it was written, and changes nothing."""
     log = context.log()
     before = mixed(log)
-    assert log.verify() == [], "findings"
-    assert everything(log) == before, "events"
+    assert log.verify() == []
+    assert everything(log) == before
     context.backend.delete("s")
     context.backend.restore("s")
-    assert log.verify() == [], "findings after a restore"
+    assert log.verify() == []
 
 
 def test_nothing_cannot_be_verified(context: Context) -> None:
     """`verify` of a session that does not exist raises `SessionNotFound`: it is not valid."""
     with pytest.raises(SessionNotFound):
         context.log("missing").verify()
-    assert list(context.backend.ids()) == [], "ids"
+    assert list(context.backend.ids()) == []
 
 
 def test_a_probe_says_where_and_leaves_nothing(context: Context) -> None:
     """`probe` says where the backend is and whether it can be written, and leaves nothing."""
     found = context.backend.probe()
-    assert (found.where, found.durability) == (context.backend.where, context.backend.durability), (
-        ""
-    )
-    assert found.writable == (not context.backend.read_only), "writable"
-    assert found.free_bytes is None or found.free_bytes >= 0, "fewer than no bytes are free"
-    assert list(context.backend.ids()) == [], "ids"
+    assert (found.where, found.durability) == (context.backend.where, context.backend.durability)
+    assert found.writable == (not context.backend.read_only)
+    assert found.free_bytes is None or found.free_bytes >= 0
+    assert list(context.backend.ids()) == []
 
 
 def test_probes_do_not_disturb_one_another(context: Context) -> None:
@@ -223,8 +219,8 @@ def test_probes_do_not_disturb_one_another(context: Context) -> None:
             context.backend.probe()
 
     together([write, *[probe] * 8])
-    assert list(context.backend.ids()) == ["s"], "ids"
-    assert contents(everything(log)) == list(range(10)), "messages"
+    assert list(context.backend.ids()) == ["s"]
+    assert contents(everything(log)) == list(range(10))
 
 
 def test_a_closed_backend_says_so(context: Context) -> None:
@@ -267,16 +263,16 @@ def test_a_closed_backend_says_so(context: Context) -> None:
 def test_other_handles_see_an_append_at_once(context: Context) -> None:
     """What one handle has appended, another sees in its next call, whichever that is."""
     mine, theirs = context.log(), context.other().log("s")
-    assert theirs.reader().head() is None, "head before the first event"
+    assert theirs.reader().head() is None
     expected = append(mine, [message("a")])
     for number in range(5):
-        assert everything(theirs) == expected, "events"
+        assert everything(theirs) == expected
         expected += append(mine, [metadata(number=number), message(number)])
         head = theirs.reader().head()
-        assert (head and head.seq) == expected[-1].seq, "seq"
-        assert len(theirs.reader().controls()) == number + 1, "control events"
-        assert theirs.wait(expected[-1].seq - 1, 0.0), "wait does not see an event that is there"
-    assert list(context.other().ids()) == ["s"], "ids"
+        assert (head and head.seq) == expected[-1].seq
+        assert len(theirs.reader().controls()) == number + 1
+        assert theirs.wait(expected[-1].seq - 1, 0.0)
+    assert list(context.other().ids()) == ["s"]
 
 
 @two_handles
@@ -284,9 +280,9 @@ def test_handles_take_turns(context: Context) -> None:
     """Two handles that append in turn, each opened before the other wrote, lose nothing."""
     logs = [context.log(), context.other().log("s"), context.other().log("s")]
     events = [event for turn in range(30) for event in append(logs[turn % 3], [message(turn)])]
-    assert [event.seq for event in events] == list(range(1, 31)), "seqs"
+    assert [event.seq for event in events] == list(range(1, 31))
     for log in logs:
-        assert everything(log) == events, "events"
+        assert everything(log) == events
 
 
 @two_handles
@@ -298,26 +294,26 @@ def test_handles_write_at_the_same_time(context: Context) -> None:
         return [append(logs[place], [message([place, turn])])[0].seq for turn in range(25)]
 
     given = together([partial(write, place) for place in range(4)])
-    assert sorted(seq for seqs in given for seq in seqs) == list(range(1, 101)), "seqs"
+    assert sorted(seq for seqs in given for seq in seqs) == list(range(1, 101))
     for log in logs:
         found = dict(enumerate(contents(everything(log)), 1))
-        assert [found[seq] for seq in given[2]] == [[2, turn] for turn in range(25)], "messages"
+        assert [found[seq] for seq in given[2]] == [[2, turn] for turn in range(25)]
 
 
 @two_handles
 def test_conditions_hold_between_handles(context: Context) -> None:
     """`expected_seq`, `new_only` and keys see what another handle has appended."""
     mine, theirs = context.log(), context.other().log("s")
-    assert theirs.reader().head() is None, "head before the first event"
+    assert theirs.reader().head() is None
     first = append(mine, [message("a"), message("b")], key="k", new_only=True)
     with pytest.raises(SessionExists):
         append(theirs, [message("c")], new_only=True)
     with pytest.raises(SeqConflict):
         append(theirs, [message("c")], expected_seq=0)
-    assert append(theirs, [message("c")], key="k") == first, "events of the key"
+    assert append(theirs, [message("c")], key="k") == first
     second = append(theirs, [message("c")], key="l", expected_seq=2)
-    assert append(mine, [message("d")], key="l", expected_seq=0) == second, "events of their key"
-    assert len(everything(mine)) == 3, "events"
+    assert append(mine, [message("d")], key="l", expected_seq=0) == second
+    assert len(everything(mine)) == 3
 
 
 @two_handles
@@ -326,14 +322,14 @@ def test_deletion_is_seen_by_other_handles(context: Context) -> None:
     mine, other = context.log(), context.other()
     before = mixed(mine)
     theirs = other.log("s")
-    assert everything(theirs) == before, "events"
+    assert everything(theirs) == before
     context.backend.delete("s")
     _all_calls_raise_deleted(theirs)
-    assert list(other.ids()) == [], "ids"
+    assert list(other.ids()) == []
     other.restore("s")
-    assert everything(mine) == before, "events after the other handle's restore"
+    assert everything(mine) == before
     (event,) = append(mine, [message("after")])
-    assert everything(theirs) == [*before, event], "events of the other handle"
+    assert everything(theirs) == [*before, event]
 
 
 @two_handles
@@ -346,12 +342,10 @@ def test_everything_outlives_the_handle(context: Context) -> None:
     other: Backend = context.other()
     context.backend.close()
     log = other.log("s")
-    assert log.reader().head() == first, "head"
-    assert everything(log) == events, "events"
-    assert [event.seq for event in log.reader().controls()] == [2, 4, 8, 10, 14, 16], (
-        "control events"
-    )
-    assert append(log, [message("again")], key="k1") == [events[11]], "events of a key from before"
-    assert list(other.ids()) == ["s"], "ids"
+    assert log.reader().head() == first
+    assert everything(log) == events
+    assert [event.seq for event in log.reader().controls()] == [2, 4, 8, 10, 14, 16]
+    assert append(log, [message("again")], key="k1") == [events[11]]
+    assert list(other.ids()) == ["s"]
     with pytest.raises(SessionDeleted):
         other.log("deleted").reader().head()

@@ -22,12 +22,12 @@ from tests.contract.backends import (
 def test_an_unknown_session_reads_as_empty(context: Context) -> None:
     """A session without events has no head, no events and no controls, and reading makes none."""
     log = context.log("missing")
-    assert log.reader().head() is None, "head"
+    assert log.reader().head() is None
     for after in (0, 5):
         assert everything(log, after) == [], f"events after {after}"
-    assert [chunk.events() for chunk in log.reader().read_back()] == [], "chunks backwards"
-    assert log.reader().controls() == [], "control events"
-    assert list(context.backend.ids()) == [], "ids after reading"
+    assert [chunk.events() for chunk in log.reader().read_back()] == []
+    assert log.reader().controls() == []
+    assert list(context.backend.ids()) == []
 
 
 def test_every_range_is_the_list_s_slice(context: Context) -> None:
@@ -60,13 +60,13 @@ def test_a_reader_shows_one_moment(context: Context) -> None:
     then = _answers(asked)
     unasked = log.reader()
     mixed(log)
-    assert _answers(asked) == then, "a reader that was asked before an append"
-    assert _answers(unasked) == then, "a reader that was asked after it only"
+    assert _answers(asked) == then
+    assert _answers(unasked) == then
     log.compact(CompactionFilter(lambda event: event, frozenset(), frozenset(), {}, _keep), level=1)
     append(log, [metadata(later=True)])
-    assert _answers(asked) == then, "after a compaction"
-    assert _answers(unasked) == then, "after a compaction"
-    assert _answers(log.reader()) != then, "a new reader"
+    assert _answers(asked) == then
+    assert _answers(unasked) == then
+    assert _answers(log.reader()) != then
 
 
 def _keep(seq: int, ended: int) -> bool:
@@ -98,7 +98,7 @@ def test_chunks_are_in_order_and_bounded(context: Context) -> None:
     _fill(log)
     chunks = [chunk.events() for chunk in log.reader().read()]
     seqs = [event.seq for chunk in chunks for event in chunk]
-    assert seqs == list(range(1, _LONG + 1)), "seqs"
+    assert seqs == list(range(1, _LONG + 1))
     assert max(map(len, chunks)) < _LONG / 2, f"one chunk holds most of {_LONG} events"
     _ranges_in_a_long_session(context)
 
@@ -128,10 +128,10 @@ def test_a_chunk_shows_its_messages_three_ways(context: Context) -> None:
 def _compare(chunk: Chunk) -> None:
     events = [event for event in chunk.events() if event.kind == MESSAGE_ADDED]
     wanted = [(event.seq, event.data["message"]) for event in events]
-    assert chunk.messages() == wanted, "messages"
-    assert [(seq, json.loads(raw)) for seq, raw in chunk.messages_json()] == wanted, "messages_json"
+    assert chunk.messages() == wanted
+    assert [(seq, json.loads(raw)) for seq, raw in chunk.messages_json()] == wanted
     for event, (_, raw) in zip(events, chunk.messages_json(), strict=True):
-        assert raw in event.raw, "messages_json gives other bytes than are stored"
+        assert raw in event.raw
 
 
 def test_what_is_handed_out_is_the_caller_s(context: Context) -> None:
@@ -145,7 +145,7 @@ def test_what_is_handed_out_is_the_caller_s(context: Context) -> None:
             found["content"]["list"].append("message")
             found.clear()
     (again,) = log.reader().read()
-    assert again.messages() == [(1, {"role": "user", "content": {"list": [1]}})], "messages"
+    assert again.messages() == [(1, {"role": "user", "content": {"list": [1]}})]
 
 
 def test_reading_goes_on_beside_appends(context: Context) -> None:
@@ -157,10 +157,10 @@ def test_reading_goes_on_beside_appends(context: Context) -> None:
     seqs = [event.seq for event in next(reading).events()]
     append(log, [message(1), message(2)])
     seqs += [event.seq for chunk in reading for event in chunk.events()]
-    assert seqs == list(range(1, len(seqs) + 1)), "seqs of a read that was begun before"
+    assert seqs == list(range(1, len(seqs) + 1))
     back = [[event.seq for event in chunk.events()] for chunk in backwards]
     found = [seq for part in reversed(back) for seq in part]
-    assert found == list(range(1, len(found) + 1)), "seqs of a read backwards"
+    assert found == list(range(1, len(found) + 1))
 
 
 # -- read_back ----------------------------------------------------------------------------------
@@ -197,9 +197,7 @@ def test_chunks_backwards_begin_at_the_end(context: Context) -> None:
         if upto is None:
             assert max(map(len, parts)) < _LONG / 2, f"one chunk holds most of {_LONG} events"
     few = list(log.reader().read_back(None, _LONG - 3))
-    assert len(few) < len(list(log.reader().read_back())), (
-        "the last three events are read like all of them"
-    )
+    assert len(few) < len(list(log.reader().read_back()))
 
 
 #: A session of some megabytes: more than one chunk of any sensible size.
@@ -219,7 +217,7 @@ def test_controls_are_the_control_events(context: Context) -> None:
     log = context.log()
     for number in range(20):
         append(log, [message(number)])
-    assert log.reader().controls() == [], "control events of a session of messages"
+    assert log.reader().controls() == []
     mixed(log, rounds=3)
     events = everything(log)
     for upto in (None, *range(len(events) + 3)):
@@ -244,9 +242,9 @@ def test_controls_are_seen_as_they_come(context: Context) -> None:
         expected += append(log, [metadata(number=number)])
         assert log.reader().controls() == expected, f"control events after {number + 1}"
         append(log, [message(number)])
-        assert log.reader().controls() == expected, "control events after a message"
+        assert log.reader().controls() == expected
     log.reader().controls().clear()
-    assert log.reader().controls() == expected, "control events after the list was changed"
+    assert log.reader().controls() == expected
 
 
 # -- wait ---------------------------------------------------------------------------------------
@@ -256,18 +254,18 @@ def test_wait_returns_at_once_for_what_is_there(context: Context) -> None:
     """`wait` returns True without waiting if there is an event after `after`."""
     log = context.log()
     append(log, [message("a"), message("b")])
-    assert log.wait(0, 0.0), "an event is there, and wait says no"
-    assert log.wait(1, PATIENCE), "an event is there, and wait says no"
-    assert not log.wait(2, 0.0), "no event is there, and wait says yes"
+    assert log.wait(0, 0.0)
+    assert log.wait(1, PATIENCE)
+    assert not log.wait(2, 0.0)
 
 
 def test_wait_says_no_when_nothing_came(context: Context) -> None:
     """`wait` returns False when its time is over, also for a session that does not exist."""
     log = context.log()
-    assert not log.wait(0, 0.02), "an event of a session that does not exist"
+    assert not log.wait(0, 0.02)
     append(log, [message("a")])
-    assert not log.wait(1, 0.02), "an event that was not appended"
-    assert [event.seq for event in everything(log)] == [1], "seqs after waiting"
+    assert not log.wait(1, 0.02)
+    assert [event.seq for event in everything(log)] == [1]
 
 
 def test_wait_returns_when_another_thread_appends(context: Context) -> None:
@@ -277,12 +275,12 @@ def test_wait_returns_when_another_thread_appends(context: Context) -> None:
     def serve() -> None:
         for turn in range(20):
             append(ping, [message(turn)])
-            assert pong.wait(turn, PATIENCE), "wait gave up before the other thread had appended"
+            assert pong.wait(turn, PATIENCE)
 
     def return_it() -> None:
         for turn in range(20):
-            assert ping.wait(turn, PATIENCE), "wait gave up before the other thread had appended"
+            assert ping.wait(turn, PATIENCE)
             append(pong, [message(turn)])
 
     together([serve, return_it])
-    assert len(everything(ping)) + len(everything(pong)) == 40, "events"
+    assert len(everything(ping)) + len(everything(pong)) == 40

@@ -42,11 +42,11 @@ def test_what_is_staged_is_seen_by_nobody(context: Context) -> None:
     stage.append([message("a"), metadata(n=1)])
     stage.append([message("b")], key="k")
     for _ in range(2):
-        assert there_is(backend) == (None, None, [], [], [], {}), "what is seen of a staged session"
+        assert there_is(backend) == (None, None, [], [], [], {})
         stage.discard()
     log = context.log()
     append(log, [message("c")], new_only=True)
-    assert contents(everything(log)) == ["c"], "a session of the same id"
+    assert contents(everything(log)) == ["c"]
 
 
 def there_is(backend: Backend) -> tuple[object, ...]:
@@ -66,19 +66,17 @@ def test_what_is_published_is_there_whole(context: Context) -> None:
         stage.publish()
     log = context.log()
     events = everything(log)
-    assert [event.seq for event in events] == [1, 2, 3], "seqs"
-    assert [event.stamp for event in events] == [draft.time for draft in drafts], "times"
-    assert [event.raw for event in events] == [draft.data for draft in drafts], "data"
-    assert [event.key for event in events] == [None, None, "k"], "keys"
-    assert log.reader().controls() == [events[1]], "control events"
+    assert [event.seq for event in events] == [1, 2, 3]
+    assert [event.stamp for event in events] == [draft.time for draft in drafts]
+    assert [event.raw for event in events] == [draft.data for draft in drafts]
+    assert [event.key for event in events] == [None, None, "k"]
+    assert log.reader().controls() == [events[1]]
     head = there(log.reader().head(), "head")
-    assert (head.seq, head.created, head.updated) == (3, _TIME % 1, _TIME % 3), (
-        "the end of the session"
-    )
-    assert sorted(backend.ids()) == ["s"], "ids"
-    assert append(log, [message("x")], key="k") == [events[2]], "an append with a key that it has"
-    assert append(log, [message("c")], expected_seq=3)[0].seq == 4, "seq of the next append"
-    assert log.verify() == [], "findings"
+    assert (head.seq, head.created, head.updated) == (3, _TIME % 1, _TIME % 3)
+    assert sorted(backend.ids()) == ["s"]
+    assert append(log, [message("x")], key="k") == [events[2]]
+    assert append(log, [message("c")], expected_seq=3)[0].seq == 4
+    assert log.verify() == []
 
 
 def test_a_staged_session_can_begin_at_any_seq(context: Context) -> None:
@@ -86,8 +84,8 @@ def test_a_staged_session_can_begin_at_any_seq(context: Context) -> None:
     with context.backend.stage("s", before=7) as stage:
         stage.append([message("a"), message("b")])
         stage.publish()
-    assert [event.seq for event in everything(context.log())] == [8, 9], "seqs"
-    assert append(context.log(), [message("c")])[0].seq == 10, "seq of the next append"
+    assert [event.seq for event in everything(context.log())] == [8, 9]
+    assert append(context.log(), [message("c")])[0].seq == 10
 
 
 def test_what_exists_is_not_replaced(context: Context) -> None:
@@ -102,11 +100,11 @@ def test_what_exists_is_not_replaced(context: Context) -> None:
         with pytest.raises(SessionDeleted):
             stage.publish()
         backend.restore("s")
-    assert contents(everything(context.log())) == ["there"], "the session that was there"
+    assert contents(everything(context.log())) == ["there"]
     backend.delete("s")
     backend.purge("s")
     _stage(backend, "again")
-    assert contents(everything(context.log())) == ["again"], "a session published after a purge"
+    assert contents(everything(context.log())) == ["again"]
 
 
 def test_one_of_several_is_published(context: Context) -> None:
@@ -120,9 +118,9 @@ def test_one_of_several_is_published(context: Context) -> None:
         return True
 
     done = together([partial(publish, word) for word in "abcd"])
-    assert sum(done) == 1, "how many were published"
+    assert sum(done) == 1
     found = contents(everything(context.log()))
-    assert found == ["abcd"[done.index(True)]] * 50, "the session"
+    assert found == ["abcd"[done.index(True)]] * 50
 
 
 def test_a_stage_refuses_what_is_wrong(context: Context) -> None:
@@ -133,7 +131,7 @@ def test_a_stage_refuses_what_is_wrong(context: Context) -> None:
         stage.append([message("a")], key="k")
         with pytest.raises(InvalidEvent):
             stage.append([message("b")], key="k")
-    assert there_is(context.backend)[0] is None, "a session that was refused"
+    assert there_is(context.backend)[0] is None
 
 
 def test_a_closed_backend_publishes_nothing(context: Context) -> None:
@@ -161,7 +159,7 @@ def test_an_append_with_a_key_tells_its_length(context: Context) -> None:
             found.update(chunk.keyed())
         expected = {seq: count for seq, count in {3: 3, 7: 2}.items() if seq > after}
         assert found == expected, f"appends with a key after {after}"
-    assert all(event.key != "" for event in everything(log)), "an empty key"
+    assert all(event.key != "" for event in everything(log))
 
 
 @two_handles
@@ -170,10 +168,8 @@ def test_what_is_published_is_seen_by_others(context: Context) -> None:
     other = context.other()
     with context.backend.stage("s") as stage:
         stage.append([message("a"), message("b")])
-        assert there_is(other) == (None, None, [], [], [], {}), "what another sees of a stage"
+        assert there_is(other) == (None, None, [], [], [], {})
         stage.publish()
-    assert contents(everything(other.log("s"))) == ["a", "b"], (
-        "what another sees when it is published"
-    )
+    assert contents(everything(other.log("s"))) == ["a", "b"]
     with pytest.raises(SessionExists):
         _stage(other, "c")

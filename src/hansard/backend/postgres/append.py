@@ -261,7 +261,7 @@ class Writer:
                 assert seq is not None and updated is not None  # noqa: PT018 - NOT NULL
                 return int(seq), updated.decode()
             text, params = self._several(group, stamps)
-            rows = self._connections.attempt(text, params, deadline=deadline)
+            rows = self._connections.call(lambda lent: lent.fetch(text, params), deadline)
         except psycopg.errors.UniqueViolation:
             return None
         return (rows[0][0], rows[0][1]) if rows else None
@@ -285,14 +285,14 @@ class Writer:
         if query is None:
             texts = {**self._params(request), "key": request.key, "first": stamp, "last": stamp}
             values |= {name: text.encode() for name, text in texts.items() if text is not None}
-            query = prepared_query(self._connections.query(self._statement([append], [stamp])))
+            query = prepared_query(self._statement([append], [stamp]))
             if plain:
                 self._plain = query
         return query, list(map(values.get, query.names))
 
     def _several(
         self, group: list[PendingInsert], stamps: list[str | None]
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[bytes, dict[str, Any]]:
         """Return the statement for several events, and its parameters."""
         new = [one for append in group for one in append.request.events]
         params: dict[str, Any] = {
@@ -329,7 +329,7 @@ class Writer:
             "expected": str(alone.expected_seq),
         }
 
-    def _statement(self, group: list[PendingInsert], stamps: list[str | None]) -> str:
+    def _statement(self, group: list[PendingInsert], stamps: list[str | None]) -> bytes:
         """Return the statement that a group needs."""
         alone = group[0].request
         new = alone.new_only or alone.expected_seq == 0
@@ -343,7 +343,7 @@ class Writer:
             timed=stamps[0] is not None,
             light=self._light or not any(append.request.durable for append in group),
         )
-        return _statement(shape)
+        return self._connections.query(_statement(shape))
 
     def _resolve(self, group: list[PendingInsert], *, uncertain: bool) -> list[PendingInsert]:
         """Find out why nothing was appended, set that outcome, and return the appends to try again."""

@@ -109,13 +109,10 @@ class Compaction:
     def __init__(
         self,
         backend: "PostgresBackend",
-        session_id: str,
         row: SessionRow,
         filter: CompactionFilter,
     ) -> None:
         self._backend = backend
-        self._session_id = session_id
-        self._session = row.session
         self._row = row
         self._filter = filter
         #: Finished streams: the seq at which each ended.
@@ -130,11 +127,11 @@ class Compaction:
     ) -> CompactionResult:
         """Rewrite what has to be; return the result."""
         connections = self._backend.connections
-        lock = AdvisoryLock(connections, "compact", self._session)
+        lock = AdvisoryLock(connections, "compact", self._row.session)
         timeout = connections.lock_timeout if wait else 0.0
         if not lock.acquire(timeout):
             raise LockTimeout(
-                f"{self._backend.where}: session {self._session_id!r} is being compacted by another process "
+                f"{self._backend.where}: session {self._row.id!r} is being compacted by another process "
                 f"for more than {timeout:g} s; nothing was compacted. Retry later"
             )
         try:
@@ -147,7 +144,7 @@ class Compaction:
             if state is not None and self._row.size > _CHECKPOINT:
                 seq = self._row.head.seq
                 params = {"life": self._row.life, "seq": Int8(seq), "state": state(seq)}
-                connections.run(_SAVE, {"session": self._session, **params})
+                connections.run(_SAVE, {"session": self._row.session, **params})
         finally:
             lock.close()
         return self._result(changes)
@@ -202,7 +199,7 @@ class Compaction:
     def _rows(self, text: str, params: dict[str, object]) -> Iterator[Event]:
         """Yield the rows that a query selects, at most `_ROWS` per statement."""
         upto, after = Int8(self._row.head.seq), self._row.before
-        given = {**params, "session": self._session, "upto": upto, "rows": Int8(_ROWS)}
+        given = {**params, "session": self._row.session, "upto": upto, "rows": Int8(_ROWS)}
         while True:
             rows = self._backend.connections.run(text, {**given, "after": Int8(after)}, binary=True)
             yield from (Event(*row[:5]) for row in rows)
@@ -223,7 +220,7 @@ class Compaction:
     def _write_some(self, changes: list[_Change]) -> None:
         connections = self._backend.connections
         params = {
-            "session": self._session,
+            "session": self._row.session,
             "life": self._row.life,
             "saved": Int8(sum(change.saved for change in changes)),
             "seqs": [Int8(change.seq) for change in changes],
@@ -235,10 +232,10 @@ class Compaction:
                 connection.execute(connections.query(DROP_CHECKPOINT), params)
                 connection.execute(connections.query(_WRITE), params)
                 return
-        row = self._backend.rows.session(self._session)
+        row = self._backend.rows.session(self._row.session)
         if row is not None and row.life == self._row.life:
-            raise deleted(self._session_id)
-        raise SessionNotFound(f"session {self._session_id!r} was purged during the compaction")
+            raise deleted(self._row.id)
+        raise SessionNotFound(f"session {self._row.id!r} was purged during the compaction")
 
 
 def vacuum(connections: Connections) -> None:

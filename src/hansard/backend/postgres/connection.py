@@ -99,8 +99,8 @@ class Connection(psycopg.Connection[TupleRow]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        #: Of `Connections`, when it was opened: another one belongs to the parent process.
-        self.generation = 0
+        #: Of the process that opened it: with another one, it belongs to the parent.
+        self.generation = disk.generation
         self.expires = time.monotonic() + _LIFETIME
         self.idle_since = 0.0
         self._cursor: psycopg.Cursor[TupleRow] | None = None
@@ -177,29 +177,25 @@ class Connection(psycopg.Connection[TupleRow]):
 
 
 class Connections:
-    """The connections of one store in this process: a pool of at most `url.connections`.
-
-    Attributes:
-        generation: raised in a forked child, where all earlier connections are the parent's.
-        lock_timeout: seconds to wait for a lock of another writer.
-    """
+    """The connections of one store in this process: a pool of at most `url.connections`."""
 
     def __init__(self, url: StoreUrl, *, read_only: bool, lock_timeout: float) -> None:
         self.url = url
         #: Quoted; `url` accepts no name with a quote.
         self.schema = f'"{url.schema}"'
         self.read_only = read_only
+        #: Seconds to wait for a lock of another writer.
         self.lock_timeout = lock_timeout
-        self.generation = 0
         self._queries: dict[str, bytes] = {}
         self._closed = False
         self._connected = False
         self._parameters = self._libpq_parameters()
         self._settings = self._session_settings()
-        self._start()
+        self.after_fork()
         disk.reset_after_fork(self)
 
-    def _start(self) -> None:
+    def after_fork(self) -> None:
+        """Start with an empty pool, also in a forked child."""
         self._mutex = threading.Lock()
         #: Unused connections; the last was used last. Empty if a thread waits for one.
         self._idle: list[Connection] = []
@@ -207,11 +203,6 @@ class Connections:
         self._count = 0
         #: Threads that wait, first come first served. Each gets a connection, or None: then it opens one.
         self._waiting: deque[SimpleQueue[Connection | None]] = deque()
-
-    def after_fork(self) -> None:
-        """Start again in a forked child."""
-        self.generation += 1
-        self._start()
 
     # -- statements -----------------------------------------------------------------------------
 
@@ -229,16 +220,11 @@ class Connections:
         return self.retry(lambda: self.attempt(text, params, binary=binary))
 
     def attempt(
-        self,
-        text: str,
-        params: Params | None = None,
-        *,
-        binary: bool = False,
-        deadline: float | None = None,
+        self, text: str, params: Params | None = None, *, binary: bool = False
     ) -> list[TupleRow]:
         """Execute a statement once; raise `ConnectionLost` if it may be retried."""
         query = self.query(text)
-        return self.call(lambda lent: lent.fetch(query, params, binary=binary), deadline)
+        return self.call(lambda lent: lent.fetch(query, params, binary=binary))
 
     def call(self, do: Callable[[Connection], Answer], deadline: float | None = None) -> Answer:
         """Call something once with a connection. A generator, as `using` has one, costs 2 µs."""
@@ -332,7 +318,7 @@ class Connections:
         raise ConnectionLost(exhausted, certain=True)
 
     def _give_back(self, connection: Connection) -> None:
-        if connection.generation != self.generation:
+        if connection.generation != disk.generation:
             return  # lent before a fork
         now = connection.idle_since = time.monotonic()
         idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
@@ -380,28 +366,23 @@ class Connections:
     def open(self) -> Connection:
         """Open a connection; raise `ConnectionLost` if that may succeed later."""
         self.check_open()
+        parameters = {"application_name": f"hansard {os.getpid()}", **self._parameters}
         try:
-            connection = self._connect()
+            connection: Connection = Connection.connect("", autocommit=True, **parameters)
+            try:
+                # Columns of type `text` hold JSON: read in binary, they stay bytes.
+                connection.adapters.register_loader("text", ByteaBinaryLoader)
+                connection.execute(self._settings)
+            except BaseException:
+                connection.close()
+                raise
         except psycopg.Error as error:
-            lost = server_errors.not_connected(self.url, error)
+            lost = server_errors.lost(self.url, error, certain=True)
             # A mistake in the URL shows at the first connection. Later, anything may pass.
             if self._connected or server_errors.is_unreachable(error):
                 raise lost from None
             raise lost.error from None
         self._connected = True
-        connection.generation = self.generation
-        return connection
-
-    def _connect(self) -> Connection:
-        parameters = {"application_name": f"hansard {os.getpid()}", **self._parameters}
-        connection: Connection = Connection.connect("", autocommit=True, **parameters)
-        try:
-            # Columns of type `text` hold JSON: read in binary, they stay bytes.
-            connection.adapters.register_loader("text", ByteaBinaryLoader)
-            connection.execute(self._settings)
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
     def _libpq_parameters(self) -> dict[str, Any]:
@@ -456,8 +437,7 @@ class DedicatedConnection:
     def using(self) -> Iterator[Connection]:
         """Return the connection. Errors are hansard's or `ConnectionLost`."""
         connection = self._connection
-        generation = self._connections.generation
-        if connection is None or connection.closed or connection.generation != generation:
+        if connection is None or connection.closed or connection.generation != disk.generation:
             self.close()
             connection = self._connection = self._connections.open()
             self.opened += 1
@@ -469,7 +449,7 @@ class DedicatedConnection:
     def close(self, *, unlock: bool = False) -> None:
         """Close the connection; the next use opens another. `unlock`: release its advisory locks first."""
         connection, self._connection = self._connection, None
-        if connection is None or connection.generation != self._connections.generation:
+        if connection is None or connection.generation != disk.generation:
             return  # the parent's must not be closed
         if unlock:
             # The server notices the end of a connection later: the next caller could find them held.

@@ -218,7 +218,7 @@ class PostgresLog(InternalLog):
         row = self._row()
         if row is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        compaction = Compaction(self._backend, self.session_id, row, filter)
+        compaction = Compaction(self._backend, row, filter)
         return compaction.plan() if dry_run else compaction.run(progress, state, wait=wait)
 
     def _run(self, text: str) -> list[tuple[object, ...]]:

@@ -74,11 +74,6 @@ def missing_extra() -> BackendUnavailable:
     )
 
 
-def not_connected(url: StoreUrl, error: Exception) -> ConnectionLost:
-    """Return what to raise when a connection could not be opened: nothing was sent."""
-    return _lost(url, error, certain=True)
-
-
 def is_unreachable(error: "psycopg.Error") -> bool:
     """Return whether a connection that failed may succeed soon: every host was unreachable."""
     text = " ".join(str(error).lower().split())
@@ -97,7 +92,7 @@ def to_error(
     if error.sqlstate == "23505":
         return error
     if connection.broken or connection.closed or (error.sqlstate or "").startswith(_RETRYABLE):
-        return _lost(url, error, certain=error.sqlstate in _ROLLED_BACK)
+        return lost(url, error, certain=error.sqlstate in _ROLLED_BACK)
     if error.sqlstate == "53100":
         return DiskFailed(
             "write", url.where, OSError(errno.ENOSPC, ""), "the server's disk is full"
@@ -111,7 +106,8 @@ def describe(url: StoreUrl, error: Exception) -> str:
     return url.hide(" ".join(str(error).split()) or type(error).__name__)
 
 
-def _lost(url: StoreUrl, error: Exception, *, certain: bool) -> ConnectionLost:
+def lost(url: StoreUrl, error: Exception, *, certain: bool) -> ConnectionLost:
+    """Return what to raise for a connection that was lost, or could not be opened."""
     return ConnectionLost(
         BackendUnavailable(
             f"{url.where}: {describe(url, error)}; check that the server runs, and that host, user, password "
