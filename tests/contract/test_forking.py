@@ -47,24 +47,6 @@ def test_a_session_can_begin_at_any_seq(context: Context) -> None:
         assert log.verify() == []
 
 
-def test_ranges_of_a_session_that_begins_late_are_by_seq(context: Context) -> None:
-    """Each range, forwards and backwards, holds the events of these seqs; before the first there are none."""
-    log = context.log()
-    append(log, [metadata(n=0)], new_only=True, before=4)
-    mixed(log)
-    events = everything(log)
-    assert [event.seq for event in events] == list(range(5, 18))
-    for after in range(19):
-        for upto in [None, *range(19)]:
-            end = 17 if upto is None else upto
-            wanted = [event for event in events if after < event.seq <= end]
-            assert everything(log, after, upto) == wanted, f"read({after}, {upto})"
-            assert _back(log, upto, after) == wanted, f"read_back({upto}, {after})"
-            for chunk in log.reader().read(after, upto):
-                seqs = [seq for seq, _ in chunk.messages()]
-                assert [seq for seq, _ in chunk.messages_json()] == seqs
-
-
 def test_before_counts_only_for_what_begins(context: Context) -> None:
     """`before` says nothing to a session that exists: its seqs go on without a gap."""
     log = context.log()
@@ -132,28 +114,6 @@ def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
 
 
 # -- ancestor -----------------------------------------------------------------------------------
-
-
-def test_an_ancestor_reads_like_the_session(context: Context) -> None:
-    """A log `from_trash` returns the same events, head, first and controls, also of later events."""
-    ancestor = context.backend.log("s", from_trash=True)
-    assert (ancestor.reader().head(), ancestor.reader().first()) == (None, None)
-    assert everything(ancestor) == []
-    log = context.log()
-    for _ in range(2):
-        mixed(log)
-        _same(ancestor, log)
-    assert list(context.backend.ids()) == ["s"]
-
-
-def _same(ancestor: Log, log: Log) -> None:
-    assert ancestor.reader().head() == log.reader().head()
-    assert ancestor.reader().first() == log.reader().first()
-    assert ancestor.reader().controls() == log.reader().controls()
-    assert ancestor.reader().controls(4) == log.reader().controls(4)
-    assert everything(ancestor) == everything(log)
-    assert everything(ancestor, 2, 5) == everything(log, 2, 5)
-    assert _back(ancestor, 5, 2) == _back(log, 5, 2)
 
 
 def test_an_ancestor_can_be_read_from_the_trash(context: Context) -> None:

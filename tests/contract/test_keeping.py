@@ -111,15 +111,25 @@ def _all_calls_raise_deleted(log: Log) -> None:
             call()
 
 
-def test_only_a_live_session_can_be_deleted(context: Context) -> None:
-    """`delete` raises `SessionNotFound` for no session, and `SessionDeleted` for a deleted one."""
-    with pytest.raises(SessionNotFound):
-        context.backend.delete("missing")
+def test_a_session_moves_to_the_trash_and_out_of_it(context: Context) -> None:
+    """`delete` needs a session, `restore` and `purge` one in the trash; otherwise nothing changes."""
+    backend = context.backend
+    for call in (backend.delete, backend.restore, backend.purge):
+        with pytest.raises(SessionNotFound):
+            call("missing")
     append(context.log(), [message("a")])
-    context.backend.delete("s")
+    for call in (backend.restore, backend.purge):
+        with pytest.raises(SessionNotFound):
+            call("s")
+    assert contents(everything(context.log())) == ["a"]
+    backend.delete("s")
     with pytest.raises(SessionDeleted):
-        context.backend.delete("s")
-    assert list(context.backend.ids()) == []
+        backend.delete("s")
+    assert list(backend.ids()) == []
+    backend.purge("s")
+    for call in (backend.delete, backend.restore, backend.purge):
+        with pytest.raises(SessionNotFound):
+            call("s")
 
 
 def test_one_of_many_deletes(context: Context) -> None:
@@ -166,35 +176,20 @@ def test_restore_brings_everything_back(context: Context) -> None:
     assert everything(log) == [*before, event]
 
 
-def test_only_a_deleted_session_can_be_restored(context: Context) -> None:
-    """`restore` raises `SessionNotFound` for a session that is not in the trash."""
-    with pytest.raises(SessionNotFound):
-        context.backend.restore("missing")
-    append(context.log(), [message("a")])
-    with pytest.raises(SessionNotFound):
-        context.backend.restore("s")
-    assert contents(everything(context.log())) == ["a"]
-
-
 # -- verify, probe, close ----------------------------------------------------------------------
 
 
 def test_a_whole_session_has_no_findings(context: Context) -> None:
-    """`verify` finds nothing in a session as it was written, and changes nothing."""
+    """`verify` finds nothing in a session as it was written; without a session it raises."""
     log = context.log()
+    with pytest.raises(SessionNotFound):
+        log.verify()
     before = mixed(log)
     assert log.verify() == []
     assert everything(log) == before
     context.backend.delete("s")
     context.backend.restore("s")
     assert log.verify() == []
-
-
-def test_nothing_cannot_be_verified(context: Context) -> None:
-    """`verify` of a session that does not exist raises `SessionNotFound`: it is not valid."""
-    with pytest.raises(SessionNotFound):
-        context.log("missing").verify()
-    assert list(context.backend.ids()) == []
 
 
 def test_a_probe_says_where_and_leaves_nothing(context: Context) -> None:
@@ -273,16 +268,6 @@ def test_other_handles_see_an_append_at_once(context: Context) -> None:
         assert len(theirs.reader().controls()) == number + 1
         assert theirs.wait(expected[-1].seq - 1, 0.0)
     assert list(context.other().ids()) == ["s"]
-
-
-@two_handles
-def test_handles_take_turns(context: Context) -> None:
-    """Two handles that append in turn, each opened before the other wrote, lose nothing."""
-    logs = [context.log(), context.other().log("s"), context.other().log("s")]
-    events = [event for turn in range(30) for event in append(logs[turn % 3], [message(turn)])]
-    assert [event.seq for event in events] == list(range(1, 31))
-    for log in logs:
-        assert everything(log) == events
 
 
 @two_handles

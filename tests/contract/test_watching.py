@@ -50,6 +50,7 @@ def test_stamps_change_with_each_append(context: Context) -> None:
     seen = set()
     before = context.backend.stamps()
     assert sorted(before) == ["s", "t"]
+    assert context.backend.stamps() == before
     for number in range(5):
         seen.add(context.backend.stamps()["s"])
         append(log, [message(number)])
