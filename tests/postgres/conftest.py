@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+import hansard
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import VERSIONS, Server
 
@@ -30,10 +31,24 @@ def server(servers: Callable[[int], Server]) -> Server:
     return servers(VERSIONS[-1])
 
 
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Server]:
+    """Return a server that tests may stop or kill, and must start again."""
+    with Server(18) as found:
+        yield found
+
+
 @pytest.fixture
 def url(server: Server) -> str:
     """Return the URL of an empty database."""
     return server.database()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[hansard.Store]:
+    """Return a store in an empty database."""
+    with hansard.open(url) as found:
+        yield found
 
 
 @pytest.fixture

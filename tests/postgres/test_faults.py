@@ -12,16 +12,9 @@ import pytest
 
 import hansard
 from tests.crashlab import histories
-from tests.postgres.helpers import message, wait_for
+from tests.postgres.helpers import message, sql, wait_for
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
-
-
-@pytest.fixture(scope="module")
-def mortal() -> Iterator[Server]:
-    """Return a server that tests may kill and must start again."""
-    with Server(18) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -177,10 +170,11 @@ def test_an_exhausted_pool_is_an_error(url: str) -> None:
                 target=lambda: done.append(store.session("s").add_message(message("second")))
             )
             waiting.start()
-            ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = %s"
-            name = url.rpartition("/")[2]
-            with psycopg.connect(url, autocommit=True) as looking:
-                wait_for(lambda: looking.execute(ask, (name,)).fetchone() == (1,))
+            ask = (
+                "SELECT count(*) FROM pg_stat_activity "
+                "WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
+            wait_for(lambda: sql(url, ask) == [(1,)])
             with pytest.raises(hansard.BackendUnavailable, match="all 1 connections") as caught:
                 store.session("other").add_message(message("no"))
             assert "connections=" in str(caught.value)
@@ -217,10 +211,9 @@ def test_errors_about_credentials_do_not_show_them(mortal: Server) -> None:
     """N-65: neither a wrong password nor one that was changed later is in the error."""
     url = mortal.database()
     hansard.open(url).close()
-    database = url.rpartition("/")[2]
     mortal.execute("CREATE ROLE locked LOGIN PASSWORD 'right-secret'")
-    mortal.execute("GRANT USAGE ON SCHEMA hansard TO locked", database=database)
-    mortal.execute("GRANT ALL ON ALL TABLES IN SCHEMA hansard TO locked", database=database)
+    sql(url, "GRANT USAGE ON SCHEMA hansard TO locked")
+    sql(url, "GRANT ALL ON ALL TABLES IN SCHEMA hansard TO locked")
     rules = mortal.data / "pg_hba.conf"
     rules.write_text(f"host all locked 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
     mortal.execute("SELECT pg_reload_conf()")

@@ -1,8 +1,6 @@
 """Listing and search in PostgreSQL give the same answers as in files."""
 
 import random
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,13 @@ import pytest
 
 import hansard
 from hansard import Store
-from hansard.backend.postgres.index_tables import PostgresTables
 from hansard.index import listing, postgres_storage
 from hansard.index.index import of
 from hansard.index.postgres_storage import PostgresStorage
 from hansard.index.search import expression
+from tests.contract.backends import together
+from tests.postgres.helpers import message, sql
 from tests.postgres.proxy import Proxy
-from tests.postgres.server import Server
 from tests.unit.index.random_store import IDS, KEYS, TITLES, VALUES, RandomStore
 
 #: Queries with words of most messages, of some, and of none.
@@ -101,13 +99,6 @@ def folders(tmp_path: Path) -> list[Path]:
     return found
 
 
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    """Return a store in an empty database."""
-    with hansard.open(url) as found:
-        yield found
-
-
 @pytest.mark.slow
 def test_a_storage_answers_as_files_do(
     store: Store, tmp_path: Path, folders: list[Path], seed: int
@@ -121,7 +112,7 @@ def test_a_storage_answers_as_files_do(
                 one.do(16)
                 name = rng.choice(IDS)
                 if found.exists(name) or name not in found.trash():
-                    found.session(name).add_message({"role": "user", "content": rng.choice(TEXTS)})
+                    found.session(name).add_message(message(rng.choice(TEXTS)))
             here, there = (answers(found, asking, folders) for found, _, asking in pairs)
             for place, (one_said, other_said) in enumerate(zip(here, there, strict=True)):
                 assert one_said == other_said, (step, place)
@@ -132,114 +123,112 @@ def test_a_storage_answers_as_files_do(
         assert isinstance(index._aside._storage, PostgresStorage)
 
 
-def test_only_what_changed_is_read(url: str, store: Store, server: Server) -> None:
+def say(store: Store, *texts: str, session: str = "s") -> None:
+    """Append messages to a session."""
+    store.session(session).add_messages([message(text) for text in texts])
+
+
+def test_only_what_changed_is_read(url: str, store: Store) -> None:
     """N-76: a listing after one append describes one session again, and no other."""
     for number in range(20):
-        store.session(f"s{number}").add_message({"role": "user", "content": "x"})
+        say(store, "x", session=f"s{number}")
     assert store.count() == 20
-    name = url.rsplit("/", 1)[1]
     ask = "SELECT id, xmin::text FROM hansard.index_session"
-    before: dict[Any, Any] = dict(server.execute(ask, database=name))  # type: ignore[arg-type]
-    store.session("s7").add_message({"role": "user", "content": "y"})
+    before = dict(sql(url, ask))
+    say(store, "y", session="s7")
     assert store.count() == 20
-    after: dict[Any, Any] = dict(server.execute(ask, database=name))  # type: ignore[arg-type]
+    after = dict(sql(url, ask))
     assert {found for found in before if before[found] != after[found]} == {"s7"}
-    assert server.execute("SELECT * FROM hansard.index_purged", database=name) == []
+    assert sql(url, "SELECT * FROM hansard.index_purged") == []
 
 
 @pytest.mark.parametrize("change", ["append", "delete and restore", "purge"])
 def test_a_change_during_a_refresh_is_reported_by_the_next(change: str, store: Store) -> None:
     """N-76: a refresh removes no mark of a row that was written since it read the marks."""
-    store.session("a").add_message({"role": "user", "content": "x"})
-    changed = store._backend.changed("marks")
-    assert changed.ids == {"a"}
+    say(store, "x")
+    backend = store._backend
+    changed = backend.changed("marks")
+    assert changed.ids == {"s"}
     if change == "append":
-        store.session("a").add_message({"role": "user", "content": "y"})
+        say(store, "y")
     else:
-        store._backend.delete("a")
-        (store._backend.purge if change == "purge" else store._backend.restore)("a")
+        backend.delete("s")
+        (backend.purge if change == "purge" else backend.restore)("s")
     changed.done()
-    changed = store._backend.changed("marks")
-    assert changed.ids == {"a"}
+    changed = backend.changed("marks")
+    assert changed.ids == {"s"}
     changed.done()
-    assert store._backend.version(appends=True) == "marks"
+    assert backend.version(appends=True) == "marks"
 
 
 def test_a_locked_session_does_not_block_a_listing(url: str, store: Store) -> None:
     """N-76: a refresh waits for no writer, and leaves the mark of a row that is locked."""
-    store.session("a").add_message({"role": "user", "content": "x"})
+    say(store, "x")
     assert store.count() == 1
-    store.session("a").add_message({"role": "user", "content": "y"})
+    say(store, "y")
     with psycopg.connect(url) as holder:
         holder.execute("SELECT * FROM hansard.sessions FOR UPDATE")
         assert [info.seq for info in store.sessions().items] == [2]
     assert not store._backend.version(appends=True)
-    store.session("a").add_message({"role": "user", "content": "z"})
+    say(store, "z")
     assert [info.seq for info in store.sessions().items] == [3]
     assert store._backend.version(appends=True) == "marks"
 
 
 @pytest.mark.parametrize("search_index", [True, False])
 def test_a_read_only_store_finds_new_messages_and_writes_nothing(
-    url: str, server: Server, *, search_index: bool
+    url: str, store: Store, *, search_index: bool
 ) -> None:
     """N-62: a read-only store lists and finds what is not in the tables yet, and does not change these."""
-    name = url.rsplit("/", 1)[1]
     ask = (
         "SELECT (SELECT count(*) FROM hansard.index_words), count(*) FILTER (WHERE marked) "
         "FROM hansard.sessions"
     )
-    with hansard.open(url) as store:
-        for number in range(3):
-            store.session(f"s{number}").add_message({"role": "user", "content": "hello"})
-        assert len(store.search("hello")) == 3
-        store.session("s0").add_message({"role": "user", "content": "hello again"})
-        before = server.execute(ask, database=name)
-        assert before == [(3, 1)]
-        with hansard.open(url, read_only=True, search_index=search_index) as reader:
-            assert [info.seq for info in reader.sessions().items] == [2, 1, 1]
-            assert [hit.seq for hit in reader.search("again")] == [2]
-            assert len(reader.search("hello")) == 4
-        assert server.execute(ask, database=name) == before
+    for number in range(3):
+        say(store, "hello", session=f"s{number}")
+    assert len(store.search("hello")) == 3
+    say(store, "hello again", session="s0")
+    assert sql(url, ask) == [(3, 1)]
+    with hansard.open(url, read_only=True, search_index=search_index) as reader:
+        assert [info.seq for info in reader.sessions().items] == [2, 1, 1]
+        assert [hit.seq for hit in reader.search("again")] == [2]
+        assert len(reader.search("hello")) == 4
+    assert sql(url, ask) == [(3, 1)]
 
 
-def test_search_index_false_stores_no_texts(url: str, server: Server) -> None:
+def test_search_index_false_stores_no_texts(url: str, store: Store) -> None:
     """With search_index=False, search works, and the database has no second copy of the texts."""
-    name = url.rsplit("/", 1)[1]
     ask = "SELECT count(*) FROM hansard.index_words"
-    with hansard.open(url) as store:
-        store.session("a").add_message({"role": "user", "content": "hello there"})
-        assert len(store.search("hello")) == 1
-        assert server.execute(ask, database=name) == [(1,)]
-    with hansard.open(url, search_index=False) as store:
-        assert server.execute(ask, database=name) == [(0,)]
-        assert [hit.session for hit in store.search('"hello there"')] == ["a"]
-        assert store.count() == 1
-        assert server.execute(ask, database=name) == [(0,)]
+    say(store, "hello there")
+    assert len(store.search("hello")) == 1
+    assert sql(url, ask) == [(1,)]
+    with hansard.open(url, search_index=False) as other:
+        assert sql(url, ask) == [(0,)]
+        assert [hit.session for hit in other.search('"hello there"')] == ["s"]
+        assert other.count() == 1
+        assert sql(url, ask) == [(0,)]
 
 
 def test_awkward_texts_and_names_are_found(store: Store) -> None:
     """N-3, N-7: NUL, very long ids, keys, words and texts are listed and found."""
     long_id = "".join(chr(0x1F600 + number % 64) for number in range(1024))
     other = "x/" + "é" * 1000
-    store.session(long_id).add_message(
-        {"role": "user", "content": "nul \0 inside " + "я" * 1500 + " end"}
-    )
+    say(store, "nul \0 inside " + "я" * 1500 + " end", session=long_id)
     store.session(long_id).set_metadata(title="a\0b", **{"k" * 5000: "v"})
     many = " ".join(f"w{number}" for number in range(120_000))
-    store.session(other).add_message({"role": "user", "content": "many " + many})
-    store.session(other).add_message(
-        {"role": "user", "content": "the " * 20_000 + "needle in the hay"}
-    )
+    say(store, "many " + many, "the " * 20_000 + "needle in the hay", session=other)
     assert [info.id for info in store.sessions().items] == sorted([long_id, other])
     assert store.count(title="A\0B") == 1
     assert store.count(where={"k" * 5000: "v"}) == 1
     assert [info.title for info in store.sessions(prefix=long_id[:9]).items] == ["a\0b"]
-    assert [hit.seq for hit in store.search("inside")] == [1]
-    assert [hit.seq for hit in store.search("end " + "Я" * 1500)] == [1]
-    assert [hit.seq for hit in store.search('"needle in the hay"')] == [2]
-    assert store.search('"hay needle"') == []
-    assert [hit.session for hit in store.search("w123 many")] == [other]
+    for text, found in (
+        ("inside", [(long_id, 1)]),
+        ("end " + "Я" * 1500, [(long_id, 1)]),
+        ('"needle in the hay"', [(other, 2)]),
+        ('"hay needle"', []),
+        ("w123 many", [(other, 1)]),
+    ):
+        assert [(hit.session, hit.seq) for hit in store.search(text)] == found
 
 
 @pytest.mark.parametrize(
@@ -261,111 +250,92 @@ def test_queries_are_translated_for_postgresql(typed: str, asked: str, *, doubtf
 def test_a_listing_survives_a_lost_connection(url: str, proxy: Proxy) -> None:
     """N-56: a request or answer that is lost during a listing is repeated, with the same result."""
     with hansard.open(proxy.through(url)) as store:
-        for number in range(5):
-            store.session(f"s{number}").add_message({"role": "user", "content": "x"})
-        assert store.count() == 5
-        store.session("s5").add_message({"role": "user", "content": "y"})
+        say(store, "x", session="a")
+        assert store.count() == 1
+        say(store, "y", session="b")
         for lose in (proxy.lose_answer, proxy.lose_question):
             lose()
-            assert [info.id for info in store.sessions().items] == [f"s{n}" for n in range(6)]
+            assert [info.id for info in store.sessions().items] == ["a", "b"]
             assert proxy.lost.is_set()
         proxy.cut()
-        assert [hit.session for hit in store.search("y")] == ["s5"]
+        assert [hit.session for hit in store.search("y")] == ["b"]
 
 
 def test_concurrent_refreshes_agree(url: str, store: Store) -> None:
     """N-76: four stores that list and search concurrently, while sessions grow, agree without an error."""
     for number in range(12):
-        store.session(f"s{number}").add_message({"role": "user", "content": f"word{number}"})
-    found: list[object] = []
-    start = threading.Barrier(4)
+        say(store, f"word{number}", session=f"s{number}")
 
-    def ask() -> None:
-        try:
-            with hansard.open(url) as own:
-                start.wait(60)
-                for turn in range(3):
-                    own.session("s0").add_message({"role": "user", "content": f"turn{turn}"})
-                    listed_ids = sorted(info.id for info in own.sessions().items)
-                    hits = [hit.session for hit in own.search("word7")]
-                    found.append((len(listed_ids), hits))
-        except BaseException as error:  # noqa: BLE001 - shown below
-            found.append(error)
+    def ask() -> list[object]:
+        found: list[object] = []
+        with hansard.open(url) as own:
+            for turn in range(3):
+                say(own, f"turn{turn}", session="s0")
+                hits = [hit.session for hit in own.search("word7")]
+                found.append((len(own.sessions().items), hits))
+        return found
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert found == [(12, ["s7"])] * 12
+    assert together([ask] * 4) == [[(12, ["s7"])] * 3] * 4
     assert [info.seq for info in store.sessions(prefix="s0").items] == [13]
     assert len(store.search("turn1")) == 4
 
 
-def test_an_emptied_index_is_rebuilt(url: str, store: Store, server: Server) -> None:
+def test_an_emptied_index_is_rebuilt(url: str, store: Store) -> None:
     """N-86: after its tables are emptied, the index gives the same answers."""
     for number in range(6):
-        session = store.session(f"s{number}")
-        session.add_message({"role": "user", "content": f"hello {number}"})
+        say(store, f"hello {number}", session=f"s{number}")
     before = (store.sessions(order="-updated").items, store.search("hello"))
-    name = url.rsplit("/", 1)[1]
-    for (table,) in server.execute(
-        "SELECT tablename FROM pg_tables WHERE schemaname = 'hansard' AND tablename LIKE 'index%'",
-        database=name,
-    ):
-        server.execute(f"DELETE FROM hansard.{table}", database=name)  # noqa: S608 - its own names
+    for table in ("index_purged", *postgres_storage.TABLES):
+        sql(url, f"DELETE FROM hansard.{table}")  # noqa: S608 - its own names
     assert (store.sessions(order="-updated").items, store.search("hello")) == before
 
 
-def test_texts_of_the_index_sort_by_bytes(url: str, server: Server, store: Store) -> None:
+@pytest.mark.usefixtures("store")
+def test_texts_of_the_index_sort_by_bytes(url: str) -> None:
     """N-69: prefixes are ranges, and the boundary of a scope: no column sorts by a language."""
-    del store
-    name = url.rsplit("/", 1)[1]
-    rows = server.execute(
-        "SELECT table_name, column_name, collation_name FROM information_schema.columns "
-        "WHERE table_schema = 'hansard' AND table_name LIKE 'index\\_%' "
-        "AND data_type IN ('character varying', 'text')",
-        database=name,
+    rows = sql(
+        url,
+        "SELECT collation_name FROM information_schema.columns WHERE table_schema = 'hansard' "
+        "AND starts_with(table_name, 'index_') AND data_type IN ('character varying', 'text')",
     )
     assert len(rows) > 20
-    assert {row[2] for row in rows} == {"C"}
+    assert set(rows) == {("C",)}
 
 
-def test_the_index_finds_its_tables_whatever_the_search_path_is(url: str, store: Store) -> None:
+def test_the_index_finds_its_tables_whatever_the_search_path_is(store: Store) -> None:
     """Each transaction sets its own: neither a temporary table nor another path changes an answer."""
-    store.session("a").add_message({"role": "user", "content": "zebra"})
+    say(store, "zebra", session="a")
     assert store.count() == len(store.search("zebra")) == 1
     index = of(store._backend)
     assert index._aside is not None
     for part in (index, index._aside):
         assert isinstance(part._storage, PostgresStorage)
-        tables = part._storage._tables
-        assert isinstance(tables, PostgresTables)
-        with tables._connection.using() as connection:
+        with part._storage._tables._connection.using() as connection:
             connection.execute("CREATE TEMP TABLE index_session (id varchar)")
             connection.execute("CREATE TEMP TABLE index_words (id varchar)")
             connection.execute("SET search_path = public")
-    store.session("b").add_message({"role": "user", "content": "zebra"})
+    say(store, "zebra", session="b")
     assert store.count() == len(store.search("zebra")) == 2
     assert connection.execute("SHOW search_path").fetchone() == ("public",)
 
 
-def test_a_purge_removes_its_rows_of_the_index(url: str, server: Server, store: Store) -> None:
+def test_a_purge_removes_its_rows_of_the_index(url: str, store: Store) -> None:
     """A purged session has no row in a table of the index, before anyone lists or searches again."""
-    name = url.rsplit("/", 1)[1]
     for session_id in ("a", "b"):
         store.create(session_id, metadata={"title": f"title-{session_id}", "user": session_id})
-        store.session(session_id).add_message({"role": "user", "content": f"zebra{session_id}"})
+        say(store, f"zebra{session_id}", session=session_id)
     assert len(store.search("zebra*")) == 2
     assert store.stats().messages == 2
     store.delete("a")
     store.purge("a")
-
-    def count(table: str) -> int:
-        ask = f"SELECT count(*) FROM hansard.index_{table}"  # noqa: S608 - our own names
-        return int(str(server.execute(ask, database=name)[0][0]))
-
-    tables = ("session", "entry", "log", "tally")
-    assert [count(table) for table in tables] == [1] * len(tables)
-    assert (count("text"), count("words")) == (2, 2)
+    for table, left in {
+        "session": 1,
+        "entry": 1,
+        "log": 1,
+        "tally": 1,
+        "text": 2,
+        "words": 2,
+    }.items():
+        found = sql(url, f"SELECT count(*) FROM hansard.index_{table}")  # noqa: S608 - our own names
+        assert (table, found) == (table, [(left,)])
     assert [hit.session for hit in store.search("zebra*")] == ["b"]

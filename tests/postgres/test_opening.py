@@ -7,14 +7,14 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from functools import partial
 
-import psycopg
 import pytest
 
 import hansard
 from hansard.backend.postgres.schema import VERSION
-from tests.postgres.helpers import contents, message
+from tests.contract.backends import together
+from tests.postgres.helpers import contents, message, sql
 from tests.postgres.server import PATIENCE, Server, free_port
 
 SECRET = "hunter2hunter2"  # noqa: S105 - not a real one
@@ -36,55 +36,36 @@ def test_schemas_are_separate_stores(url: str) -> None:
         assert [info.id for info in two.sessions().items] == ["s"]
 
 
-def test_a_missing_store_is_created_only_on_request(url: str, server: Server) -> None:
+def test_a_missing_store_is_created_only_on_request(url: str) -> None:
     """`create=False` and `read_only=True` raise `StoreNotFound`, and do not change the database."""
     for options in ({"create": False}, {"read_only": True}):
         with pytest.raises(hansard.StoreNotFound, match="no store there"):
             hansard.open(url, **options)  # type: ignore[arg-type]
-    found = server.execute(
-        "SELECT 1 FROM pg_namespace WHERE nspname = 'hansard'", database=url.rpartition("/")[2]
-    )
-    assert found == []
+    assert sql(url, "SELECT 1 FROM pg_namespace WHERE nspname = 'hansard'") == []
 
 
 def test_concurrent_opens_create_one_store(url: str) -> None:
     """6 threads open a new store, and its tables are created once."""
-    errors: list[BaseException] = []
-    barrier = threading.Barrier(6)
 
     def work(place: int) -> None:
-        try:
-            barrier.wait(60)
-            with hansard.open(url) as store:
-                store.session(f"s{place}").add_message(message("here"))
-        except BaseException as error:  # noqa: BLE001 - shown below
-            errors.append(error)
+        with hansard.open(url) as store:
+            store.session(f"s{place}").add_message(message("here"))
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert errors == []
+    together([partial(work, place) for place in range(6)])
     with hansard.open(url) as store:
         assert store.count() == 6
-    with psycopg.connect(url) as connection:
-        rows = connection.execute("SELECT version FROM hansard.migrations").fetchall()
-    assert rows == [(VERSION,)]
+    assert sql(url, "SELECT version FROM hansard.migrations") == [(VERSION,)]
 
 
-def test_a_role_with_few_rights_is_enough(url: str, server: Server) -> None:
+def test_a_role_with_few_rights_is_enough(url: str) -> None:
     """A role that may only read and write rows can use a store; one that may only read can read it."""
     with hansard.open(url) as store:
         store.session("s").add_message(message("owner's"))
-    database = url.rpartition("/")[2]
     for role, rights in (("writer", "SELECT, INSERT, UPDATE, DELETE"), ("reader", "SELECT")):
-        name = f"{role}_{database}"
-        server.execute(f"CREATE ROLE {name} LOGIN", database=database)
-        server.execute(f"GRANT USAGE ON SCHEMA hansard TO {name}", database=database)
-        server.execute(
-            f"GRANT {rights} ON ALL TABLES IN SCHEMA hansard TO {name}", database=database
-        )
+        name = f"{role}_{url.rpartition('/')[2]}"
+        sql(url, f"CREATE ROLE {name} LOGIN")
+        sql(url, f"GRANT USAGE ON SCHEMA hansard TO {name}")
+        sql(url, f"GRANT {rights} ON ALL TABLES IN SCHEMA hansard TO {name}")
         with hansard.open(url.replace("hansard@", f"{name}@")) as store:
             assert contents(store) == ["owner's"]
             if role == "reader":
@@ -130,22 +111,11 @@ def test_no_error_shows_the_password(
     database = url.rpartition("/")[2]
     here = f"127.0.0.1:{server.port}"
     # Waiting does not help where a role or a database is missing: an hour of patience is not used.
+    unavailable = hansard.BackendUnavailable
     for wrong, error, match in (
-        (
-            f"u:{SECRET}@127.0.0.1:{free_port()}/db?patience=0.3",
-            hansard.BackendUnavailable,
-            "refused.*check",
-        ),
-        (
-            f"hansard:{SECRET}@{here}/nowhere?patience=3600",
-            hansard.BackendUnavailable,
-            "does not exist",
-        ),
-        (
-            f"unknown:{SECRET}@{here}/{database}?patience=3600",
-            hansard.BackendUnavailable,
-            "does not exist",
-        ),
+        (f"u:{SECRET}@127.0.0.1:{free_port()}/db?patience=0.3", unavailable, "refused.*check"),
+        (f"hansard:{SECRET}@{here}/nowhere?patience=3600", unavailable, "does not exist"),
+        (f"unknown:{SECRET}@{here}/{database}?patience=3600", unavailable, "does not exist"),
         (f"u:{SECRET}@h:port/{database}?no=yes", ValueError, "not a number"),
     ):
         with pytest.raises(error, match=match) as caught:
@@ -183,13 +153,6 @@ def test_psycopg_is_imported_only_for_postgresql() -> None:
         "except hansard.BackendUnavailable as error: print(error)\n"
     )
     assert "pip install 'hansard[postgres]'" in told
-
-
-@pytest.fixture
-def mortal() -> Iterator[Server]:
-    """Return a server that the test may stop."""
-    with Server(18) as found:
-        yield found
 
 
 def answer_once(port: int, answer: bytes) -> threading.Event:
