@@ -43,19 +43,14 @@ def test_a_password_is_shown_nowhere() -> None:
 
 def test_different_databases_are_shown_differently() -> None:
     """The location stays visible, also as an option; the default schema is not shown."""
-    texts = {
-        display_url(url)
-        for url in (
-            "postgresql:///db?host=a",
-            "postgresql:///db?host=b",
-            "postgresql://a/db",
-            "postgresql://a/db?schema=two",
-            "postgresql://a:5433/db",
-        )
-    }
-    assert len(texts) == 5
-    assert display_url("postgresql://a/db?schema=hansard") == "postgresql://a/db"
-    assert display_url("some/folder") == "some/folder"
+    for url, shown in (
+        ("postgresql:///db?host=a", "postgresql:///db?host=a"),
+        ("postgresql://u:p@a:5433/db?sslmode=require", "postgresql://a:5433/db"),
+        ("postgresql://a/db?schema=two", "postgresql://a/db?schema=two"),
+        ("postgresql://a/db?schema=hansard", "postgresql://a/db"),
+        ("some/folder", "some/folder"),
+    ):
+        assert display_url(url) == shown
 
 
 @pytest.mark.parametrize(
@@ -83,27 +78,25 @@ SECRET = "Zq7xK"  # noqa: S105 - not a real one
 
 
 @pytest.mark.parametrize(
-    "url",
+    "rest",
     [
-        f"postgresql://u:{SECRET}?w@localhost:1/db", f"postgresql://u:w@{SECRET}@localhost:1/db",
-        f"postgresql://u:{SECRET}@w@localhost:1/db", f"postgresql://u:w/{SECRET}@localhost:1/db",
-        f"postgresql://u:w?{SECRET}=1@localhost:1/db", f"postgresql://u:1?{SECRET}@localhost:1/db",
-        f"postgresql://u:{SECRET}", f"postgres://u:{SECRET}/db", f"postgresql://u:w@{SECRET}?a=b@localhost:1/db",
-        f"postgresql://localhost:1/db?password={SECRET}@w", f"postgresql://u:a:{SECRET}@/w@localhost:1/db",
+        f"u:{SECRET}?w@localhost:1/db", f"u:w@{SECRET}@localhost:1/db", f"u:{SECRET}@w@localhost:1/db",
+        f"u:w/{SECRET}@localhost:1/db", f"u:w?{SECRET}=1@localhost:1/db", f"u:{SECRET}", f"u:{SECRET}/db",
+        f"u:w@{SECRET}?a=b@localhost:1/db", f"localhost:1/db?password={SECRET}@w",
     ],
 )  # fmt: skip
 def test_a_password_that_is_not_escaped_is_refused_and_not_shown(
-    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """N-65: an `@`, `?` or `/` in a password is refused, before libpq names a part of it as host or port."""
+    url = f"postgresql://{rest}"
     assert SECRET not in display_url(url) + repr(hansard.aio.open(url))
-    with pytest.raises(ValueError, match="%40, %2F, %3F") as caught:
-        hansard.open(url + ("&" if "?" in url else "?") + "patience=0")
-    assert SECRET not in "".join(traceback.format_exception(caught.value))
-    with pytest.raises(ValueError, match="%40"):
-        hansard.migrate(url)
+    for call in (hansard.open, hansard.migrate):
+        with pytest.raises(ValueError, match="%40, %2F, %3F") as caught:
+            call(url)
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
     monkeypatch.setenv("HANSARD_STORE", url)
-    for words in (["ls"], ["doctor"], ["doctor", "--json"], ["--store", url, "stats", "--json"]):
+    for words in (["ls"], ["doctor", "--json"]):
         assert run(words) != 0
         assert SECRET not in "".join(capsys.readouterr())
 

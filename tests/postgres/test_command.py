@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 import hansard
@@ -12,6 +11,7 @@ from hansard.cli.app import COMMANDS
 from tests.cli import calls
 from tests.cli.batch import batch
 from tests.cli.running import Done
+from tests.postgres.helpers import message, sql
 from tests.postgres.server import Server
 
 SECRET = "hush-hush-42"  # noqa: S105 - not a real one
@@ -35,7 +35,7 @@ def test_every_command_works_and_shows_no_password(url: str, tmp_path: Path) -> 
             place = f"{with_password(url)}?schema={own}"
             with hansard.open(place) as store:
                 if local.copy_to(store).events:
-                    store.session("deleted").add_message({"role": "user", "content": "bye"})
+                    store.session("deleted").add_message(message("bye"))
                     store.delete("deleted")
             words = calls.words(name, tmp_path / "first")
             old = str(tmp_path / "first" / "store")
@@ -95,10 +95,10 @@ def test_the_doctor_names_settings_that_lose_data(careful: Server) -> None:
 def test_the_doctor_reports_a_server_without_fsync(url: str) -> None:
     """A server with fsync = off is a problem; the status of the index is reported, too."""
     with hansard.open(url) as store:
-        store.session("a").add_message({"role": "user", "content": "x"})
+        store.session("a").add_message(message("x"))
         assert not store.diagnose().index.there
         assert store.count() == 1
-        store.session("b").add_message({"role": "user", "content": "x"})
+        store.session("b").add_message(message("x"))
         found = store.diagnose()
     assert (found.index.sessions, found.index.behind, found.index.texts) == (1, 1, False)
     assert [
@@ -119,13 +119,12 @@ def test_compact_rewrites_the_tables(url: str) -> None:
 def test_a_store_of_another_version_is_refused(url: str) -> None:
     """N-44, N-84: tables of another version are refused, by `doctor --migrate` too; it changes no others."""
     with hansard.open(url) as store:
-        store.session("s").add_message({"role": "user", "content": "x"})
+        store.session("s").add_message(message("x"))
     words = ["-s", with_password(url), "doctor", "--migrate"]
     (done,) = batch([{"words": words}])
     assert "version" in done.out
     assert hansard.migrate(url) == []
-    with psycopg.connect(url) as connection:
-        connection.execute("INSERT INTO hansard.migrations (version) VALUES (%s)", (VERSION + 1,))
+    sql(url, "INSERT INTO hansard.migrations (version) VALUES (%s)", VERSION + 1)
     (refused,) = batch([{"words": words}])
     assert SECRET not in done.out + done.err + refused.err
     assert "unsupported store version" in refused.err

@@ -4,8 +4,8 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from functools import partial
 
 import psycopg
 import pytest
@@ -14,6 +14,7 @@ import hansard
 from hansard.backend.postgres.backend import PostgresBackend
 from hansard.backend.postgres.connection import Connections
 from hansard.index import catalog
+from tests.contract.backends import together
 from tests.postgres.helpers import contents, message, wait_for_waiters
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
@@ -51,7 +52,7 @@ def test_an_interrupt_cancels_an_append_on_the_server(url: str, server: Server) 
     )
     assert script.stdout is not None
     assert script.stdin is not None
-    try:
+    with script:
         assert script.stdout.readline() == "ready\n"
         with psycopg.connect(url) as holder:
             holder.execute("LOCK TABLE hansard.sessions IN EXCLUSIVE MODE")
@@ -64,11 +65,6 @@ def test_an_interrupt_cancels_an_append_on_the_server(url: str, server: Server) 
             wait_for_waiters(server, 1)  # the third, and no longer the second
         assert script.stdout.readline() == "['new', 'first', 'third']\n"
         assert script.wait(PATIENCE) == 0
-    finally:
-        script.kill()
-        script.wait()
-        script.stdin.close()
-        script.stdout.close()
 
 
 def test_a_deallocated_statement_is_prepared_again(url: str) -> None:
@@ -85,21 +81,12 @@ def test_a_deallocated_statement_is_prepared_again(url: str) -> None:
 def test_threads_take_turns_with_one_connection(url: str) -> None:
     """Threads that append to several sessions through one connection all succeed."""
     with hansard.open(f"{url}?connections=1&patience={PATIENCE:g}") as store:
-        failed: list[BaseException] = []
 
         def write(name: int) -> None:
-            try:
-                for number in range(15):
-                    store.session(f"s{name}").add_message(message(number))
-            except BaseException as error:  # noqa: BLE001 - checked below
-                failed.append(error)
+            for number in range(15):
+                store.session(f"s{name}").add_message(message(number))
 
-        threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(2 * PATIENCE)
-        assert not failed
+        together([partial(write, name) for name in range(4)])
         assert [store.session(f"s{name}").seq for name in range(4)] == [15] * 4
 
 
@@ -127,16 +114,12 @@ def test_prefetched_sessions_are_equal_to_others(varied: hansard.Store) -> None:
     backend = varied._backend
     ids = sorted(backend.ids())
     ahead = backend.prefetch(ids)
-    for session_id in ids:
+    for session_id in [*ids, *reversed(ids)]:
         alone = catalog.describe(backend, session_id)
+        assert alone is not None
         assert catalog.describe(ahead, session_id) == alone
-        for log in (backend.log(session_id), ahead.log(session_id)):
-            assert alone is not None
-            read = [event for chunk in log.reader().read() for event in chunk.events()]
-            assert read[-1].seq == alone.info.seq
-    for session_id in [*reversed(ids), *ids]:
-        alone = catalog.describe(backend, session_id)
-        assert catalog.describe(ahead, session_id) == alone
+        read = [each for chunk in ahead.log(session_id).reader().read() for each in chunk.events()]
+        assert read[-1].seq == alone.info.seq
     first, then = (
         [[e for c in b.log(i).reader().read_back(upto=5) for e in c.events()] for i in ids]
         for b in (backend, backend.prefetch(ids))

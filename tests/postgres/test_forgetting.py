@@ -1,7 +1,7 @@
 """Redacted, scrubbed, dropped and purged data are erased from the tables and their files."""
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard.backend.postgres.backend import PostgresBackend
 from hansard.backend.postgres.connection import AdvisoryLock
-from tests.postgres.helpers import message, wait_for
+from tests.postgres.helpers import message, sql, wait_for
 from tests.postgres.server import PATIENCE, VERSIONS, Server
 from tools.crash.erasure import leaks
 
@@ -18,24 +18,19 @@ SECRET = "the-secret-of-the-house"  # noqa: S105 - a message
 
 def rows_with(url: str, text: str) -> dict[str, int]:
     """Return, by table, the number of rows that contain a text."""
-    tables = ("sessions", "events", "checkpoints")
+    likes = [f"%{text}%", f"%{text.encode().hex()}%"]
     found = {}
-    with psycopg.connect(url) as connection:
-        for table in tables:
-            query = f"SELECT count(*) FROM hansard.{table} AS t WHERE t::text LIKE ANY(%s)"  # noqa: S608
-            likes = [f"%{text}%", f"%{text.encode().hex()}%"]
-            row = connection.execute(query.encode(), (likes,)).fetchone()
-            assert row is not None
-            if row[0]:
-                found[table] = row[0]
-    return found
+    for table in ("sessions", "events", "checkpoints"):
+        query = f"SELECT count(*) FROM hansard.{table} AS t WHERE t::text LIKE ANY(%s)"  # noqa: S608
+        ((found[table],),) = sql(url, query, likes)
+    return {table: count for table, count in found.items() if count}
 
 
 def test_a_second_compactor_waits_for_the_first(url: str) -> None:
     """As on files: a compaction waits for another up to `lock_timeout`, and then raises `LockTimeout`."""
     ask = (
-        b"SELECT count(*) FROM pg_stat_activity "
-        b"WHERE datname = current_database() AND query LIKE 'SELECT pg_try_advisory_lock%'"
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND query LIKE 'SELECT pg_try_advisory_lock%'"
     )
     with (
         hansard.open(url, lock_timeout=PATIENCE) as store,
@@ -50,15 +45,12 @@ def test_a_second_compactor_waits_for_the_first(url: str) -> None:
         assert first.acquire(0)
         with pytest.raises(hansard.LockTimeout, match="compacted by another"):
             hasty.session("s").compact()
-        done: list[int] = []
-        thread = threading.Thread(target=lambda: done.append(session.compact().blanked))
-        thread.start()
-        with psycopg.connect(url, autocommit=True) as connection:
-            wait_for(lambda: connection.execute(ask).fetchone() == (2,))
-        assert done == []
-        first.close()
-        thread.join(PATIENCE)
-        assert done == [1]
+        with ThreadPoolExecutor() as pool:
+            second = pool.submit(session.compact)
+            wait_for(lambda: sql(url, ask) == [(2,)])
+            assert not second.done()
+            first.close()
+            assert second.result(PATIENCE).blanked == 1
 
 
 def test_verify_reports_a_row_that_holds_a_key_twice(url: str) -> None:
@@ -66,9 +58,8 @@ def test_verify_reports_a_row_that_holds_a_key_twice(url: str) -> None:
     with hansard.open(url) as store:
         session = store.session("s")
         session.add_messages([message("first"), message("second")])
-        with psycopg.connect(url) as connection:
-            twice = f'{{"message":{{"content":"{SECRET}","content":"x"}}}}'
-            connection.execute("UPDATE hansard.events SET data = %s WHERE seq = 2", (twice,))
+        twice = f'{{"message":{{"content":"{SECRET}","content":"x"}}}}'
+        sql(url, "UPDATE hansard.events SET data = %s WHERE seq = 2", twice)
         (finding,) = session.verify().damage
         assert "event 2: duplicate key 'content'" in finding.reason
         assert len(session.scrub().events) == 1
@@ -97,8 +88,7 @@ def test_compact_with_vacuum_leaves_no_byte(version: int, servers: Callable[[int
         store.session("b").set_title(words["purged"])
         assert [hit.seq for hit in store.search("kept")] == [3]
         assert all(leaks(url, word) for word in words.values())
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("ANALYZE")  # the server samples columns
+        sql(url, "ANALYZE")  # the server samples columns
         session.redact(2)
         for name in ("title", "label", "scrubbed"):
             session.scrub(words[name])
@@ -134,12 +124,9 @@ def test_vacuum_fails_for_a_role_that_is_not_the_owner(server: Server) -> None:
     """The server skips tables of other roles with a warning: `compact(vacuum=True)` raises."""
     url = server.database()
     hansard.open(url).close()
-    with psycopg.connect(url, autocommit=True) as owner:
-        owner.execute("CREATE ROLE visitor LOGIN")
-        owner.execute("GRANT USAGE ON SCHEMA hansard TO visitor")
-        owner.execute(
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hansard TO visitor"
-        )
+    sql(url, "CREATE ROLE visitor LOGIN")
+    sql(url, "GRANT USAGE ON SCHEMA hansard TO visitor")
+    sql(url, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hansard TO visitor")
     with (
         hansard.open(url.replace("//hansard@", "//visitor@") + "?patience=0.2") as store,
         pytest.raises(hansard.BackendUnavailable, match="permission denied"),
@@ -164,11 +151,11 @@ def test_parts_of_a_completed_message_are_erased(url: str) -> None:
             assert store.session(name).messages() == [
                 {"role": "assistant", "content": "one piece and another piece"}
             ]
-        with psycopg.connect(url) as connection:
-            rows = connection.execute(
-                "SELECT s.id, count(*) FROM hansard.events AS e JOIN hansard.sessions AS s USING (session) "
-                "WHERE e.kind = 'message.part' AND e.data LIKE '%piece%' GROUP BY s.id"
-            ).fetchall()
+        rows = sql(
+            url,
+            "SELECT s.id, count(*) FROM hansard.events AS e JOIN hansard.sessions AS s USING (session) "
+            "WHERE e.kind = 'message.part' AND e.data LIKE '%piece%' GROUP BY s.id",
+        )
         assert [name for name, _ in rows] == ["forked"]
         assert store.verify().ok
 
@@ -178,8 +165,7 @@ def test_rows_that_another_program_deleted_are_damage(url: str) -> None:
     with hansard.open(url) as store:
         session = store.session("s")
         session.add_messages([message(str(number)) for number in range(5)])
-        with psycopg.connect(url) as connection:
-            connection.execute("DELETE FROM hansard.events WHERE seq = 3")
+        sql(url, "DELETE FROM hansard.events WHERE seq = 3")
         for call in (session.messages, lambda: list(session.events())):
             with pytest.raises(hansard.Damaged, match="missing"):
                 call()
@@ -201,9 +187,8 @@ def test_a_later_checkpoint_does_not_count_after_a_restore(
         session.compact()
         assert store._backend.log("s").reader().checkpoint() is not None
         saved = session.state()
-    with psycopg.connect(url) as connection:
-        connection.execute("DELETE FROM hansard.events WHERE seq > 1")
-        connection.execute("UPDATE hansard.sessions SET last_seq = 1")
+    sql(url, "DELETE FROM hansard.events WHERE seq > 1")
+    sql(url, "UPDATE hansard.sessions SET last_seq = 1")
     with hansard.open(url) as store:
         session = store.session("s")
         session.set_title("second")
