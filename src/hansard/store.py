@@ -371,9 +371,8 @@ class Store:
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be >= 1, got {limit!r}")
-        from hansard.index import index, listing
+        from hansard.index import index
 
-        listing.check_order(order)
         filters = self._filters(
             prefix=prefix,
             where=where,

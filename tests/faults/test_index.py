@@ -332,7 +332,7 @@ def test_a_full_disk_does_not_prevent_a_listing(
     check(root)
 
 
-@pytest.mark.parametrize("only", [("create_file", "remove"), ("write_at", "write"), ("version",)])
+@pytest.mark.parametrize("only", [("create_file", "remove"), ("write_at", "write"), ("status",)])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO, errno.EROFS])
 def test_disk_errors_while_an_index_is_created_fail_no_listing(
     root: Path, only: tuple[str, ...], number: int

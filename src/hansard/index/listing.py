@@ -81,19 +81,14 @@ class _PageToken(msgspec.Struct, array_like=True):
     id: str
 
 
-def check_order(order: object) -> None:
-    """Raise if a listing cannot be sorted so."""
-    if not isinstance(order, str) or order.removeprefix("-") not in ORDERS:
+def check(filters: SessionFilter, order: str = "id", cursor: str | None = None) -> None:
+    """Raise for wrong arguments: a later error is a sign of a damaged index."""
+    _simple(filters)
+    if str(order).removeprefix("-") not in ORDERS:
         raise ValueError(
             f"order must be one of {', '.join(ORDERS)}, with a prefix '-' for descending order, "
             f"got {order!r}"
         )
-
-
-def check(filters: SessionFilter, order: str = "id", cursor: str | None = None) -> None:
-    """Raise for wrong arguments: a later error is a sign of a damaged index."""
-    _simple(filters)
-    check_order(order)
     if cursor is not None:
         _read_token(cursor, order)
 

@@ -48,9 +48,6 @@ _EVENT: Final = 100
 _TOGETHER: Final = 200
 _MOST: Final = 1 << 20
 
-#: Attempts to find nothing new right after everything new was read.
-_TRIES: Final = 4
-
 #: Sessions of a step that are announced before they are read (`Backend.prefetch`).
 _AHEAD: Final = 10_000
 
@@ -66,22 +63,22 @@ def answer(
     `progress` is called with the number of events read, and their total, unless nothing is new.
     """
     storage.full_text.prepare()
-    for _ in range(_TRIES):
-        total = left = 0 if progress is None else _unread(storage)
-        while _position(storage) is not None:
-            with storage.changing():
-                _advance(backend, storage)
-            if progress is not None:
-                left = min(left, _unread(storage))
-                progress(total - left, total)
-        with storage.reading():
-            if _position(storage) is None:
-                return question(storage)
-    # Other processes write all the time: keep them out for a moment.
-    with storage.changing():
-        while _position(storage) is not None:
+    with storage.reading():
+        if _position(storage) is None:
+            return question(storage)
+    total = left = 0 if progress is None else _unread(storage)
+    while True:
+        with storage.changing():
             _advance(backend, storage)
-        return question(storage)
+            complete = _position(storage) is None
+            if complete:
+                # Before another process adds more.
+                found = question(storage)
+        if progress is not None:
+            left = min(left, _unread(storage))
+            progress(total - left, total)
+        if complete:
+            return found
 
 
 def has_residue(storage: Storage) -> bool:

@@ -51,7 +51,7 @@ def test_a_warm_listing_opens_no_log(many: Path) -> None:
             assert store.count(title="title 59") == 11
         assert logs_opened(disk) == set()
         # Neither all names nor all stamps: each call checks a few, in turn.
-        looks = [call for call in disk.calls if call.operation == "version"]
+        looks = [call for call in disk.calls if call.operation == "status"]
         assert len(looks) < 4 * 300
 
 

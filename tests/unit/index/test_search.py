@@ -228,6 +228,30 @@ def test_a_damaged_session_hides_no_other(tmp_path: Path) -> None:
             store.search("zebra", session="b")
 
 
+def test_a_missing_parent_hides_only_its_forks(tmp_path: Path) -> None:
+    """N-35: if the directory of a parent was removed, its forks are damaged, and others are found."""
+    with hansard.open(tmp_path / "store") as store:
+        say(store, "a", "zebra")
+        store.session("a").fork("b")
+        say(store, "c", "zebra")
+        assert places(store, "zebra") == [("a", 1), ("c", 1)]
+    (tmp_path / "store" / "sessions" / "a").rename(tmp_path / "away")
+    with hansard.open(tmp_path / "store") as store:
+        assert places(store, "zebra") == [("c", 1)]
+
+
+def test_a_fork_that_scrubbed_is_found_by_what_it_shows(store: Store) -> None:
+    """N-66: a fork's own text of an inherited message is found in it, and elsewhere if no other matches."""
+    say(store, "a", "a zebra and tiger-secret-7")
+    store.session("a").fork("b").scrub("tiger-secret-7")
+    assert places(store, "zebra") == [("a", 1)]
+    assert places(store, "tiger", session="b") == []
+    assert places(store, "zebra", session="b") == [("b", 1)]
+    assert places(store, "zebra -tiger") == [("b", 1)]
+    store.delete("a")
+    assert places(store, "zebra") == [("b", 1)]
+
+
 def test_a_sqlite_without_fts5_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without FTS5, a search names what is missing; a listing works."""
     monkeypatch.setattr(
