@@ -17,7 +17,7 @@ from tests.faults.workers import Crew, Wire, open_store
 Read = Callable[[hansard.Session], set[str]]
 
 #: The calls at which another process may come in between.
-CALLS = ("open_directory", "open_file", "names", "read_at", "stamp", "present", "identity", "size")
+CALLS = ("open_directory", "open_file", "names", "read_at", "status", "present", "identity", "size")
 
 
 def _say(store: hansard.Store, who: str) -> None:

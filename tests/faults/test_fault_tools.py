@@ -56,7 +56,6 @@ def test_every_call_that_changes_something_is_in_the_list() -> None:
         "absolute",
         "boot",
         "close",
-        "close_in_children",
         "command_of",
         "explain",
         "file_budget",

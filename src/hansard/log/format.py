@@ -45,6 +45,15 @@ class Line(msgspec.Struct, gc=False):
     log: str | None = None
 
 
+class _KeyLine(msgspec.Struct, gc=False):
+    """The members of a line that the search for keys needs."""
+
+    seq: int
+    key: str | None = None
+    more: int = 0
+    log: str | None = None
+
+
 class Previous(msgspec.Struct, frozen=True, gc=False):
     """Where the segment before ended: seq, running checksum, and the time of its last event."""
 
@@ -128,6 +137,7 @@ def has_object(line: Line) -> bool:
 
 decode_line = msgspec.json.Decoder(Line).decode
 decode_lines = msgspec.json.Decoder(Line).decode_lines
+decode_keys = msgspec.json.Decoder(_KeyLine).decode_lines
 decode_header = msgspec.json.Decoder(Header).decode
 decode_recovered = msgspec.json.Decoder(Recovered).decode
 decode_shut = msgspec.json.Decoder(Shut).decode
@@ -221,18 +231,27 @@ def unknown_members(raw: bytes) -> bytes:
     )
 
 
-def control_line(line: Line) -> bytes:
-    """Frame a control record for use outside its segment, where its checksum is void."""
+def copy_record(
+    line: Line, crc: int, *, ctl: int = 0, data: bytes | None = None, unknown: bytes = b""
+) -> tuple[bytes, int]:
+    """Frame a record again, as `record` does: with another checksum, `ctl` and perhaps data."""
     return record(
         line.seq,
         line.time.encode(),
         line.kind.encode(),
-        bytes(line.data),
-        0,
+        bytes(line.data) if data is None else data,
+        crc,
         key=line.key,
         more=line.more,
-        control=True,
-    )[0]
+        control=line.control,
+        ctl=ctl,
+        unknown=unknown,
+    )
+
+
+def control_line(line: Line) -> bytes:
+    """Frame a control record for use outside its segment, where its checksum is void."""
+    return copy_record(line, 0)[0]
 
 
 def note(

@@ -10,7 +10,6 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from hansard.errors import Damaged
@@ -210,20 +209,15 @@ class SealedChain:
         return SealedPart(SegmentReader(sealed, sealed.positions()), sealed.end)
 
     def check_new(self, name: str, start: Position, end: Position) -> None:
-        """Read a new sealed segment; raise `Damaged` unless its lines lie between these two positions.
-
-        Each frame is read from the position in the index, so that every place is tried from which a reader
-        may begin. One frame is in memory at a time.
-        """
+        """Read a new sealed segment; raise `Damaged` unless its lines lie between these two positions."""
         part = self._open(name)
         segment = part.reader.segment
         assert isinstance(segment, SealedSegment)
         segment.check()
         if (part.start, part.end) != (start, end):
             raise segment.damaged(0, "it holds other lines than were written")
-        for begin, stop in pairwise([*segment.positions(), end]):
-            for piece in part.reader.forwards(begin, stop):
-                piece.lines(format.decode_lines)
+        for piece in segment.ranges():
+            piece.lines(format.decode_lines)
 
     # -- reading --------------------------------------------------------------------------------
 

@@ -166,6 +166,12 @@ class SealedSegment(Segment):
         """Return the positions at which frames begin."""
         return [self.start, *(frame.start for frame in self.index.frames[1:])]
 
+    def ranges(self) -> Iterator[SegmentRange]:
+        """Yield all lines, each frame from the position in the index: a reader may begin at any of them."""
+        reader = SegmentReader(self)
+        for start, end in pairwise([*self.positions(), self.end]):
+            yield from reader.forwards(start, end)
+
     def read_some(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes of the lines, fewer only at their end."""
         frames = self.index.frames
@@ -345,82 +351,42 @@ StreamOf = Callable[[Line], str | None]
 def compare(sealed: SealedSegment, stream_of: StreamOf) -> None:
     """Check every line of a sealed segment, and every member of its index; raise if one is wrong."""
     sealed.check()
-    _Comparison(sealed, stream_of).run()
-
-
-class _Comparison:
-    """Adds up the lines of a sealed segment, and compares the sum with its index."""
-
-    def __init__(self, sealed: SealedSegment, stream_of: StreamOf) -> None:
-        self._sealed = sealed
-        self._stream_of = stream_of
-        self._keys: list[tuple[int, int]] = []
-        self._streams: set[str] = set()
-        self._last: Line | None = None
-        self._ctl = 0
-        #: The frames that were not met yet, the next one last.
-        self._frames = [frame.start for frame in reversed(sealed.index.frames)]
-
-    def run(self) -> None:
-        index = self._sealed.index
-        self._compare_header()
-        self._same("frames", self._frames.pop(), Position(0, index.before, 0))
-        for piece in SegmentReader(self._sealed).forwards(self._sealed.start, self._sealed.end):
-            self._add(piece)
-        self._same("frames", self._frames, [])
-        last = self._last
-        self._same("last", index.last, index.before if last is None else last.seq)
-        self._same("time", index.time, "" if last is None else last.time)
-        self._same("ctl", index.ctl, self._ctl)
-        self._keys.sort()
-        pages = range(len(index.pages))
-        self._same("keys", [key for n in pages for key in self._sealed.page(n)], self._keys)
-        self._same(
-            "pages", [page.first for page in index.pages], [k for k, _ in self._keys[::PAGE]]
-        )
-        self._same("parts", sorted(self._streams - set(index.parts)), [])
-
-    def _same(self, member: str, said: object, found: object) -> None:
-        if said != found:
-            raise self._sealed.damaged(0, f"the index is wrong: `{member}` differs from the lines")
-
-    def _compare_header(self) -> None:
-        index = self._sealed.index
-        line = format.decode_line(self._sealed.read(0, index.header))
-        header = format.decode_header(line.data)
-        self._same("header", line.log, "header")
-        self._same("before", index.before, line.seq)
-        self._same("session", index.session, header.session)
-        self._same("created", index.created, header.created or line.time)
-        if header.previous is not None:
-            self._same("begins", index.begins, found=False)
-
-    def _add(self, piece: SegmentRange) -> None:
+    index = sealed.index
+    line = format.decode_line(sealed.read(0, index.header))
+    header = format.decode_header(line.data)
+    keys: list[tuple[int, int]] = []
+    streams: set[str] = set()
+    ctl, last, time = 0, index.before, ""
+    for piece in sealed.ranges():
         lengths = (len(raw) + 1 for raw in piece.data.split(b"\n"))
         offsets = [*accumulate(lengths, initial=piece.start.offset)]
-        for place, raw in segment_scan.committed(self._sealed, piece.start, piece.data, piece.end):
-            line = format.decode_line(raw)
-            offset = offsets[place]
-            self._compare_frames(piece, offset + 1)
-            if line.key is not None:
-                self._keys.append((hash_of(line.key), line.seq))
-            if line.control:
-                self._ctl = offset
-            stream = self._stream_of(line)
-            if stream is not None:
-                self._streams.add(stream)
-            self._last = line
-        # Those that begin with notes, after the last record.
-        self._compare_frames(piece, piece.end.offset)
-
-    def _compare_frames(self, piece: SegmentRange, before: int) -> None:
-        """Compare where frames begin, before an offset, with the lines."""
-        while self._frames and self._frames[-1].offset < before:
-            frame = self._frames.pop()
-            lines = piece.data[: frame.offset - piece.start.offset]
-            crc = format.checked_crc(lines, piece.start.crc) if lines else piece.start.crc
-            seq = self._sealed.index.before if self._last is None else self._last.seq
-            self._same("frames", (frame.seq, frame.crc), (seq, crc))
+        for place, raw in segment_scan.committed(sealed, piece.start, piece.data, piece.end):
+            record = format.decode_line(raw)
+            if record.key is not None:
+                keys.append((hash_of(record.key), record.seq))
+            if record.control:
+                ctl = offsets[place]
+            if (stream := stream_of(record)) is not None:
+                streams.add(stream)
+            last, time = record.seq, record.time
+    keys.sort()
+    pages = range(len(index.pages))
+    for member, said, found in (
+        ("header", "header", line.log),
+        ("before", index.before, line.seq),
+        ("session", index.session, header.session),
+        ("created", index.created, header.created or line.time),
+        ("begins", index.begins, index.begins and header.previous is None),
+        ("frames", index.frames[0].start, Position(0, index.before, 0)),
+        ("last", index.last, last),
+        ("time", index.time, time),
+        ("ctl", index.ctl, ctl),
+        ("keys", [key for place in pages for key in sealed.page(place)], keys),
+        ("pages", [page.first for page in index.pages], [key for key, _ in keys[::PAGE]]),
+        ("parts", streams - set(index.parts), set()),
+    ):
+        if said != found:
+            raise sealed.damaged(0, f"the index is wrong: `{member}` differs from the lines")
 
 
 # -- frame recovery ------------------------------------------------------------------------------

@@ -75,24 +75,13 @@ class SealedWriter:
 
     def add(self, line: Line, data: bytes, *, unknown: bytes = b"") -> None:
         """Add an event: its record as it was, with this data."""
-        seq = self.position.seq + 1
-        assert line.seq == seq, "seqs follow one another"
-        raw, crc = format.record(
-            seq,
-            line.time.encode(),
-            line.kind.encode(),
-            data,
-            self.position.crc,
-            key=line.key,
-            more=line.more,
-            control=line.control,
-            ctl=self.ctl,
-            unknown=unknown,
-        )
+        end = self.position
+        assert line.seq == end.seq + 1, "seqs follow one another"
+        raw, crc = format.copy_record(line, end.crc, ctl=self.ctl, data=data, unknown=unknown)
         if line.control:
-            self.ctl = self.position.offset
+            self.ctl = end.offset
         self._count(line)
-        self._put(raw, seq, crc)
+        self._put(raw, line.seq, crc)
 
     def _count(self, line: Line) -> None:
         self._time = line.time

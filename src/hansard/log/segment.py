@@ -71,20 +71,24 @@ def replace_segment(directory: int, segment: Segment, name: str, content: bytes)
     `content`: the header of the new segment. The caller holds the lock, and the sealed segment is durable.
     """
 
+    def sync() -> None:
+        with disk.reporting("sync", segment.path, _NOT_ACKNOWLEDGED):
+            disk.sync_directory(directory)
+
     def publish(temporary: str) -> None:
         # A leftover of the same name would be taken for this segment, and its events would be lost.
         leftovers = sealed_files(directory, segment.start.seq + 1)[1]
         for leftover in leftovers:
             disk.remove(directory, leftover)
         if leftovers:
-            disk.sync_directory(directory)
+            sync()
         # First the second name, then the new file under the first: there is a log at every moment.
         _name_twice(directory, segment, name)
         # A power cut may keep the later of two changes and not the earlier one: then only the new file
         # would have a name.
-        disk.sync_directory(directory)
+        sync()
         disk.move(directory, temporary, directory, names.LOG)
-        disk.sync_directory(directory)
+        sync()
 
     return _create(directory, segment.path, segment.session_id, content, publish)
 
@@ -94,20 +98,24 @@ def _create(
 ) -> Segment:
     """Create a segment under a temporary name; `publish` gives it the name of the log."""
     temporary = names.temporary(names.LOG)
+    operation = "create"
     try:
         descriptor = disk.create_file(directory, temporary)
         try:
+            operation = "write"
             disk.write_all(descriptor, content)
+            operation = "sync"
             # Synced in every durability, before it has its name: a segment without a complete header is
             # damage (F-25), so not even a power cut may leave one.
             disk.sync(descriptor)
+            operation = "rename"
             publish(temporary)
         except BaseException:
             disk.close(descriptor)
             disk.discard(directory, temporary)
             raise
     except OSError as error:
-        raise disk.explain(error, "create", path, _NOT_ACKNOWLEDGED) from error
+        raise disk.explain(error, operation, path, _NOT_ACKNOWLEDGED) from error
     return Segment(descriptor, path, session_id)
 
 

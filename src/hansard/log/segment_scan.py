@@ -8,7 +8,6 @@ still valid (F-111). `verify`, `dump`, salvage and `repair` use it. Nothing here
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -49,8 +48,6 @@ _SEQ: Final = re.compile(rb'"seq":([0-9]{1,18}),"time"')
 _HEADER_SEQ: Final = re.compile(rb'^\{"log":"header","seq":([0-9]{1,18}),')
 _TIME: Final = re.compile(rb'"time":' + _STAMP)
 _CREATED: Final = re.compile(rb'"created":' + _STAMP)
-
-_NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class ScanFinding(NamedTuple):
@@ -153,7 +150,7 @@ class _Walk:
     def __init__(
         self,
         start: Position,
-        known_at: Mapping[int, int] = _NOTHING_KNOWN,
+        known_at: Mapping[int, int] | None = None,
         stored: "array[int] | None" = None,
         *,
         proven_only: bool = False,
@@ -164,7 +161,7 @@ class _Walk:
         """
         self._offset = start.offset
         self._known: tuple[int, ...] = (start.crc,)
-        self._known_at = known_at
+        self._known_at = known_at or {}
         self._proven_only = proven_only
         #: False after a line without a checksum: the right value may be lost with it.
         self._sure = True
@@ -296,18 +293,7 @@ def _as_written(raw: bytes, line: Line) -> bool:
         return False
     if not _TIME.fullmatch(b'"time":"%b"' % line.time.encode()):
         return False
-    again, _ = format.record(
-        line.seq,
-        line.time.encode(),
-        line.kind.encode(),
-        bytes(line.data),
-        0,
-        key=line.key,
-        more=line.more,
-        control=line.control,
-        ctl=line.ctl,
-        unknown=format.unknown_members(raw),
-    )
+    again, _ = format.copy_record(line, 0, ctl=line.ctl, unknown=format.unknown_members(raw))
     return again[: -format.TRAILER] == raw[: -format.TRAILER]
 
 
@@ -557,7 +543,7 @@ class Remains:
         segment: "Raw",
         before: int = 0,
         *,
-        known_at: Mapping[int, int] = _NOTHING_KNOWN,
+        known_at: Mapping[int, int] | None = None,
         proven_only: bool = False,
     ) -> None:
         """`before`: the seq before the first event, as far as it is known.

@@ -8,6 +8,7 @@ when many sessions are open, when the session was deleted) and open them again.
 import errno
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -47,27 +48,6 @@ class SessionFiles:
         on_reset: called in a forked child, where none of the above is known.
         renewed: how often the files were found replaced, and all that was known of them became void.
     """
-
-    __slots__ = (
-        "_chain",
-        "_from_trash",
-        "directory",
-        "end",
-        "generation",
-        "lock",
-        "marked",
-        "mutex",
-        "name",
-        "numbers",
-        "on_reset",
-        "parent",
-        "path",
-        "reader",
-        "renewed",
-        "root",
-        "session_id",
-        "settled",
-    )
 
     def __init__(
         self, root: StoreDirectory, session_id: str, name: str, *, from_trash: bool = False
@@ -227,10 +207,8 @@ class SessionFiles:
         if self.reader is None:
             return False
         name = f"{self.name}/{names.LOG}"
-        try:
+        with disk.reporting("open", self.path):
             return disk.is_named(self.root.sessions, name, self.reader.segment.descriptor)
-        except OSError as error:
-            raise disk.explain(error, "open", self.path) from error
 
     # -- sealed segments ------------------------------------------------------------------------
 
@@ -311,15 +289,12 @@ class SessionFiles:
         directory = self._open_session()
         if directory is None:
             return
-        try:
-            disk.remove(directory, names.CHECKPOINT)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            path = self.root.path_of(self.name, names.CHECKPOINT)
-            raise disk.explain(error, "remove", path) from error
-        finally:
-            disk.close(directory)
+        owned = disk.OwnedDirFd(directory)
+        with (
+            disk.reporting("remove", self.root.path_of(self.name, names.CHECKPOINT)),
+            suppress(FileNotFoundError),
+        ):
+            disk.remove(owned, names.CHECKPOINT)
 
     # -- writing --------------------------------------------------------------------------------
 

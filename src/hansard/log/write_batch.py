@@ -173,7 +173,7 @@ class KeyIndex:
         if start is end:
             return
         for piece in reader.forwards(start, end):
-            for line in piece.lines(_decode_keys):
+            for line in piece.lines(format.decode_keys):
                 if line.key is not None:
                     self.add(line.key, line.seq, line.more + 1)
         self.upto = end
@@ -185,18 +185,6 @@ class KeyIndex:
     def find(self, key: str) -> tuple[int, int] | None:
         """Return first seq and number of events of the append that has this key."""
         return self._known.get(key)
-
-
-class _KeyLine(msgspec.Struct, gc=False):
-    """The members of a line that the search for keys needs."""
-
-    seq: int
-    key: str | None = None
-    more: int = 0
-    log: str | None = None
-
-
-_decode_keys = msgspec.json.Decoder(_KeyLine).decode_lines
 
 
 class WriteBatch:
@@ -222,7 +210,18 @@ class WriteBatch:
         for entry in request.events:
             more -= 1
             time = entry.time.encode() if entry.time else now
-            self._record(time, entry.kind, entry.data, key, more, control=entry.control)
+            raw, crc = format.record(
+                self.seq + 1,
+                time,
+                entry.kind.encode(),
+                entry.data,
+                self.crc,
+                key=key,
+                more=more,
+                control=entry.control,
+                ctl=self.ctl,
+            )
+            self._put(raw, crc, control=entry.control)
             key = None
         self.time = request.events[-1].time or now.decode()
         self.fresh = False
@@ -233,36 +232,13 @@ class WriteBatch:
         `unknown`: members that this version does not know, from `format.unknown_members`.
         """
         assert line.seq == self.seq + 1, "seqs follow one another"
-        time, data = line.time.encode(), bytes(line.data)
-        self._record(
-            time, line.kind, data, line.key, line.more, control=line.control, unknown=unknown
-        )
+        raw, crc = format.copy_record(line, self.crc, ctl=self.ctl, unknown=unknown)
+        self._put(raw, crc, control=line.control)
         self.time = line.time
 
-    def _record(
-        self,
-        time: bytes,
-        kind: str,
-        data: bytes,
-        key: str | None,
-        more: int,
-        *,
-        control: bool,
-        unknown: bytes = b"",
-    ) -> None:
+    def _put(self, raw: bytes, crc: int, *, control: bool) -> None:
         self.seq += 1
-        raw, self.crc = format.record(
-            self.seq,
-            time,
-            kind.encode(),
-            data,
-            self.crc,
-            key=key,
-            more=more,
-            control=control,
-            ctl=self.ctl,
-            unknown=unknown,
-        )
+        self.crc = crc
         if control:
             self.ctl = self.offset
         self.offset += len(raw)

@@ -367,10 +367,14 @@ class LogWriter:
             # The header was not written, and the next one will differ.
             self._keys.forget()
             return SyncTarget(None, None)
-        self._check_first(directory)
-        # Housekeeping: no append fails because of old temporary files.
-        with contextlib.suppress(OSError):
-            sweep(directory)
+        with disk.reporting("list", files.path, "nothing was appended"):
+            sealed, _ = sealed_files(directory, format.MAX_SEQ)
+        if sealed:
+            # Then the log is not new, but its last segment is missing.
+            self._keys.forget()
+            reason = f"the file is missing, but the segment before it, {sealed[-1][1]}, is there"
+            raise Damaged(files.path, 0, reason, "nothing was appended: restore the file")
+        sweep(directory)
         content = head + b"".join(batch.lines)
         files.end = None
         files.reader = SegmentReader(
@@ -379,16 +383,6 @@ class LogWriter:
         files.end = batch.log_end()
         self._keys.upto = files.end.position
         return self._target(made=True)
-
-    def _check_first(self, directory: int) -> None:
-        """Raise if there are sealed segments: then the log is not new, but its last segment is missing."""
-        path = self._files.path
-        with disk.reporting("list", path, "nothing was appended"):
-            sealed, _ = sealed_files(directory, format.MAX_SEQ)
-        if sealed:
-            self._keys.forget()
-            reason = f"the file is missing, but the segment before it, {sealed[-1][1]}, is there"
-            raise Damaged(path, 0, reason, "nothing was appended: restore the file")
 
     def _frame(self, append: PendingAppend, batch: WriteBatch, now: bytes) -> None:
         """Check a request's conditions, and add its records to the batch."""

@@ -7,7 +7,7 @@ import hansard
 
 #: Functions and constants that frame a line, or take one apart.
 FRAMING = re.compile(
-    r"\bformat\.(TRAILER|TORN|stored_crc|checked_crc|crc_after|close_line|record|plain_record|note)\b"
+    r"\bformat\.(TRAILER|TORN|stored_crc|checked_crc|crc_after|close_line|record|copy_record|plain_record|note)\b"
 )
 
 READERS_AND_WRITERS = {

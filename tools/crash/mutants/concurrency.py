@@ -62,7 +62,7 @@ CONCURRENCY = (
     Mutant(
         "a child of a fork keeps its parent's lock",
         "log/disk.py",
-        "        close_in_children(self)\n",
+        "        _not_inherited.add(self)\n",
         "",
         ("tests/faults/test_fork.py",),
     ),

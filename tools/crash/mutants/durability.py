@@ -55,8 +55,8 @@ DURABILITY = (
     Mutant(
         "a new log gets its name before it is synced",
         "log/segment.py",
-        "            disk.sync(descriptor)\n            publish(temporary)\n",
-        "            publish(temporary)\n",
+        '            disk.sync(descriptor)\n            operation = "rename"\n',
+        '            operation = "rename"\n',
         (f"{_ORDER}::test_after_any_power_cut_an_os_store_is_a_prefix[two writers]",),
     ),
     Mutant(
@@ -122,14 +122,14 @@ DURABILITY = (
     Mutant(
         "the next segment gets its name before it is synced",
         "log/segment.py",
-        "            disk.sync(descriptor)\n            publish(temporary)\n",
-        "            publish(temporary)\n",
+        '            disk.sync(descriptor)\n            operation = "rename"\n',
+        '            operation = "rename"\n',
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
     Mutant(
         "the second name of a sealed segment is not synced before the first one goes",
         "log/segment.py",
-        "        disk.sync_directory(directory)\n        disk.move(directory, temporary,",
+        "        sync()\n        disk.move(directory, temporary,",
         "        disk.move(directory, temporary,",
         (f"{_POWER_CUT}[sealing and joining]",),
     ),

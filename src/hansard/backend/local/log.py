@@ -110,19 +110,11 @@ class _PlainMessageLine(msgspec.Struct, gc=False):
     log: None = None
 
 
-class _KeyLine(msgspec.Struct, gc=False):
-    seq: int
-    key: str | None = None
-    more: int = 0
-    log: str | None = None
-
-
 _Line = TypeVar("_Line", _MessageLine, _RawMessageLine)
 
 _messages = msgspec.json.Decoder(_MessageLine).decode_lines
 _raw_messages = msgspec.json.Decoder(_RawMessageLine).decode_lines
 _plain_messages = msgspec.json.Decoder(_PlainMessageLine).decode_lines
-_keys = msgspec.json.Decoder(_KeyLine).decode_lines
 
 #: Returns the first byte of a buffer, in a fifth of the time that a slice of a view takes.
 _first_byte = Struct("c").unpack_from
@@ -185,7 +177,7 @@ class LocalChunk(Chunk):
     def keyed(self) -> dict[int, int]:
         return {
             line.seq: line.more + 1
-            for line in self._piece.lines(_keys)
+            for line in self._piece.lines(format.decode_keys)
             if line.more and line.key is not None and self._after < line.seq <= self._upto
         }
 
