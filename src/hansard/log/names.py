@@ -180,7 +180,10 @@ def _encode(session_id: str) -> str:
     name = "".join(units)
     if len(name) <= MAX_NAME_BYTES:
         return name
-    return _prefix(units) + _HASH_MARK + _sha256(raw)
+    # Imported here: only long ids need it, and the import takes milliseconds.
+    import hashlib
+
+    return _prefix(units) + _HASH_MARK + hashlib.sha256(raw).hexdigest()
 
 
 def decode(name: str) -> str | None:
@@ -219,13 +222,6 @@ def _prefix(units: list[str]) -> str:
             units = units[:count]
             break
     return "".join(units).rstrip(".")
-
-
-def _sha256(raw: bytes) -> str:
-    # Imported here: only long ids need it, and the import takes milliseconds.
-    import hashlib
-
-    return hashlib.sha256(raw).hexdigest()
 
 
 def _check_hashed(name: str, prefix: str, digest: str) -> None:

@@ -69,12 +69,11 @@ class SealedChain:
 
     Attributes:
         upto: the last seq before the active segment.
-        open_directory: opens the session's directory, which the caller closes; raises `SessionNotFound` or
-            `SessionDeleted`.
+        open_directory: opens the session's directory; raises `SessionNotFound` or `SessionDeleted`.
     """
 
     def __init__(
-        self, session_id: str, path: str, upto: int, open_directory: Callable[[], int]
+        self, session_id: str, path: str, upto: int, open_directory: Callable[[], disk.OwnedDirFd]
     ) -> None:
         self._session_id = session_id
         self._path = path
@@ -118,7 +117,7 @@ class SealedChain:
 
     def _lost(self, reason: str) -> Damaged:
         """Return the error for missing segments; raise if the session was deleted, which is not damage."""
-        disk.close(self.open_directory())
+        self.open_directory()
         return Damaged(self._path, 0, reason, "restore them, or run `hansard repair --missing`")
 
     def parts(self, after: int = 0) -> Iterator[tuple[SealedPart, int]]:
@@ -135,15 +134,11 @@ class SealedChain:
             self._list()
             directory = self.open_directory()
             size = 0
-            try:
+            with disk.reporting("read", self._path):
                 for _, name in self._files:
                     # A missing one is part of another by now.
                     with contextlib.suppress(FileNotFoundError):
                         size += disk.status(directory, name).st_size
-            except OSError as error:
-                raise disk.explain(error, "read", self._path) from error
-            finally:
-                disk.close(directory)
             self._size = size
         return self._size
 
@@ -156,15 +151,11 @@ class SealedChain:
         return self._files[0][0] - 1
 
     def _list(self) -> None:
+        found: list[tuple[int, str]] = []
         directory = self.open_directory()
-        try:
+        # Missing: the directory was purged while it was open.
+        with disk.reporting("list", self._path), contextlib.suppress(FileNotFoundError):
             found, _ = sealed_files(directory, self.upto + 1)
-        except FileNotFoundError:
-            found = []  # the directory was purged while it was open
-        except OSError as error:
-            raise disk.explain(error, "list", self._path) from error
-        finally:
-            disk.close(directory)
         # A name may belong to another file by now.
         with self._mutex:
             self._parts.clear()
@@ -199,8 +190,6 @@ class SealedChain:
             raise
         except OSError as error:
             raise disk.explain(error, "open", path) from error
-        finally:
-            disk.close(directory)
         # A temporary name is that of a new compressed segment.
         if name.endswith(".jsonl"):
             reader = SegmentReader(Segment(descriptor, path, self._session_id))

@@ -442,20 +442,16 @@ def _frames_by_index(
 ) -> Iterator[tuple[int | None, bytes]]:
     """Yield the running checksum and the lines of each frame; add damage to the findings."""
     at = 0
-    for place, (frame, (_, size)) in enumerate(
-        zip(sealed.index.frames, sealed.sizes(), strict=True)
-    ):
+    for place, (length, size) in enumerate(sealed.sizes()):
         try:
-            lines = sealed.read(frame.offset, size)
+            lines = sealed.frame_alone(place)
+            reason = "" if len(lines) == size else "a frame has another size than the index says"
         except Damaged as error:
-            findings.append(ScanFinding(at, frame.length, error.reason))
-            try:
-                # The index may be wrong.
-                lines = sealed.frame_alone(place)
-            except Damaged:
-                lines = _LOST_FRAME
-        yield frame.crc, lines
-        at += frame.length
+            lines, reason = _LOST_FRAME, error.reason
+        if reason:
+            findings.append(ScanFinding(at, length, reason))
+        yield sealed.index.frames[place].crc, lines
+        at += length
     try:
         sealed.check()
     except Damaged as error:

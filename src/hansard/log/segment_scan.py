@@ -68,7 +68,7 @@ class ScannedLine(NamedTuple):
     offset: int
     length: int
     raw: bytes
-    #: None for a discarded fragment, and for a line that cannot be trusted.
+    #: None for a discarded fragment, for a line that cannot be trusted, and for the result of `wrong`.
     line: Line | None
     #: What is wrong with it; empty if nothing is.
     reason: str = ""
@@ -79,6 +79,10 @@ class ScannedLine(NamedTuple):
     def finding(self) -> ScanFinding:
         """What is wrong with the line, and where."""
         return ScanFinding(self.offset, self.length, self.reason)
+
+    def wrong(self, reason: str) -> "ScannedLine":
+        """Return what is wrong with the place of a line, which is valid."""
+        return self._replace(raw=b"", line=None, reason=reason)
 
     @property
     def record(self) -> Line | None:
@@ -311,7 +315,7 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
     *,
     final: bool = True,
     end: Position | None = None,
-) -> Iterator[ScannedLine | ScanFinding]:
+) -> Iterator[ScannedLine]:
     """Yield notes, records of finished appends, and damage, in the order of their lines.
 
     With `final`, an unfinished append at the end is a torn tail and not damage (F-28).
@@ -334,7 +338,7 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
         elif line.log is not None:
             reason = "" if unsure else _misplaced(line, seq, seen.offset, edge, pending, fragment)
             if reason:
-                yield ScanFinding(seen.offset, seen.length, reason)
+                yield seen.wrong(reason)
             # In a valid log there are none: a note has the seq of the last event.
             yield from _upto(pending, line.seq)
             yield seen
@@ -342,14 +346,12 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
             edge = seen.offset + seen.length
         else:
             if fragment is not None:
-                yield ScanFinding(
-                    fragment.offset, fragment.length, "an unfinished line inside the log"
-                )
+                yield fragment.wrong("an unfinished line inside the log")
                 yield from _upto(pending, line.seq - 1)
                 pending, fragment = [], None
             wrong = "" if unsure else _out_of_turn(line, seq, pending)
             if wrong:
-                yield ScanFinding(seen.offset, seen.length, wrong)
+                yield seen.wrong(wrong)
                 yield from _upto(pending, line.seq - 1)
                 pending = []
             pending.append(seen)
@@ -361,7 +363,7 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
         # The lines were cut inside a batch that is known to be finished after the cut.
         yield from pending
     elif not final and (last := pending[0] if pending else fragment) is not None:
-        yield ScanFinding(last.offset, last.length, "an append that was never finished")
+        yield last.wrong("an append that was never finished")
 
 
 def _upto(pending: list[ScannedLine], seq: int) -> list[ScannedLine]:
@@ -410,25 +412,18 @@ def _out_of_turn(line: Line, seq: int, pending: list[ScannedLine]) -> str:
 # -- damage -------------------------------------------------------------------------------------
 
 
-def _findings(items: Iterable[ScannedLine | ScanFinding]) -> Iterator[ScanFinding]:
-    for item in items:
-        if isinstance(item, ScanFinding):
-            yield item
-        elif item.reason:
-            yield item.finding
-
-
 def findings(start: Position, data: bytes, *, final: bool = True) -> Iterator[ScanFinding]:
     """Yield all damage in the lines after a position.
 
     Without `final`, the bytes are known to end between two appends, and an unfinished append is damage.
     """
-    return _findings(_settled(start, _Walk(start).lines(_split(data)), final=final))
+    items = _settled(start, _Walk(start).lines(_split(data)), final=final)
+    return (item.finding for item in items if item.reason)
 
 
 def all_findings(segment: "Segment") -> Iterator[ScanFinding]:
     """Yield all damage of a segment, reading it in pieces."""
-    return _findings(_settled(segment.start, scan(segment)))
+    return (item.finding for item in _settled(segment.start, scan(segment)) if item.reason)
 
 
 def committed(
@@ -437,7 +432,7 @@ def committed(
     """Return place and bytes of each line that is a record of a finished append; raise on damage."""
     kept = []
     for item in _settled(start, _Walk(start).lines(_split(data)), final=False, end=end):
-        if isinstance(item, ScanFinding) or item.reason:
+        if item.reason:
             raise segment.damaged(item.offset, item.reason)
         if item.record is not None:
             kept.append((item.place, item.raw))
@@ -481,37 +476,32 @@ def discarded(data: bytes) -> Iterator[ScanFinding]:
 def salvage(segment: "Segment") -> Iterator[Line | ScanFinding]:
     """Yield the valid records of a segment, and its damage, in the order of the file."""
     for item in _salvaged(_settled(segment.start, scan(segment))):
-        if isinstance(item, ScanFinding):
-            yield item
-            continue
         if item.reason:
             yield item.finding
         if item.record is not None:
             yield item.record
 
 
-def _salvaged(items: Iterable[ScannedLine | ScanFinding]) -> Iterator[ScannedLine | ScanFinding]:
+def _salvaged(items: Iterable[ScannedLine]) -> Iterator[ScannedLine]:
     """Yield the same without records whose seqs were assigned again.
 
     Before damage may be records of an unfinished append, of which only the note is damaged: then their seqs
     were assigned again (F-30).
     """
-    held: list[ScannedLine | ScanFinding] = []
+    held: list[ScannedLine] = []
     for item in items:
-        line = None if isinstance(item, ScanFinding) else item.record
+        line = item.record
         if line is not None:
-            held = [old for old in held if not _is_superseded(old, line)]
+            held = [
+                old
+                for old in held
+                if old.record is None or old.reason == _MOVED or old.record.seq < line.seq
+            ]
         held.append(item)
         if line is not None and line.more == 0:
             yield from held
             held = []
     yield from held
-
-
-def _is_superseded(old: ScannedLine | ScanFinding, line: Line) -> bool:
-    if isinstance(old, ScanFinding) or old.record is None or old.reason == _MOVED:
-        return False
-    return old.record.seq >= line.seq
 
 
 class LeftHeader(NamedTuple):
@@ -575,13 +565,12 @@ class Remains:
             for offset in self._control_offsets
         )
 
-    def _take(self, item: ScannedLine | ScanFinding) -> None:
-        if isinstance(item, ScanFinding):
-            self.findings.append(item)
-            return
+    def _take(self, item: ScannedLine) -> None:
         if item.reason:
             self.findings.append(item.finding)
         line = item.line
+        if not item.raw:
+            return
         if line is None:
             if item.offset == 0 and not item.raw.startswith(b'{"seq":'):
                 self.header = _left_of(item.raw)

@@ -164,7 +164,8 @@ class SessionFiles:
             # In its place, a writer was about to begin when the session was deleted.
             if not self._from_trash:
                 raise deleted(self.session_id)
-            segment = self._segment_in(self.root.open_trashed(self.name))
+            found = self.root.open_trashed(self.name)
+            segment = self._segment_in(None if found is None else disk.OwnedDirFd(found))
         if segment is None:
             return False
         # In this order: with an old end, a new file would look as if it had been cut.
@@ -172,20 +173,16 @@ class SessionFiles:
         self.reader = SegmentReader(segment)
         return True
 
-    def _open_session(self) -> int | None:
-        return self.root.open_session(self.session_id, self.name, from_trash=self._from_trash)
+    def _open_session(self) -> disk.OwnedDirFd | None:
+        found = self.root.open_session(self.session_id, self.name, from_trash=self._from_trash)
+        return None if found is None else disk.OwnedDirFd(found)
 
-    def _segment_in(self, directory: int | None) -> Segment | None:
-        """Open the segment in a directory, which is closed, to read; None if there is none."""
+    def _segment_in(self, directory: disk.OwnedDirFd | None) -> Segment | None:
+        """Open the segment in a directory, to read; None if there is none."""
         if directory is None:
             return None
-        try:
-            # If there is a lock, a writer will use the segment as it is opened here.
-            return open_segment(
-                directory, self.path, self.session_id, writable=self.lock is not None
-            )
-        finally:
-            disk.close(directory)
+        # If there is a lock, a writer will use the segment as it is opened here.
+        return open_segment(directory, self.path, self.session_id, writable=self.lock is not None)
 
     def raw(self) -> Raw | None:
         """Open a log that cannot be opened as one, to look for damage; None if it is missing."""
@@ -196,8 +193,6 @@ class SessionFiles:
             return Raw(disk.open_file(directory, names.LOG), self.path)
         except OSError as error:
             raise disk.explain(error, "read", self.path) from error
-        finally:
-            disk.close(directory)
 
     def in_place(self) -> bool:
         """Return whether the open segment has the name of the session's log. The caller holds the mutex.
@@ -231,14 +226,14 @@ class SessionFiles:
         with self.mutex:
             self._chain = None
 
-    def _open_directory(self, created: str, inode: int) -> int:
+    def _open_directory(self, created: str, inode: int) -> disk.OwnedDirFd:
         """Open the directory of the log that began at a time and has an inode; raise if it was deleted.
 
         Another session may have its name by now. Its files must not be taken for this one's, nor for damage.
         """
         directory = self._open_session()
         if directory is not None:
-            try:
+            with disk.reporting("open", self.path):
                 # No other file has this inode while the log is open.
                 if disk.inode(directory, names.LOG) == inode:
                     return directory
@@ -246,13 +241,6 @@ class SessionFiles:
                 found = open_segment(directory, self.path, self.session_id, writable=False)
                 if found is not None and found.time == created:
                     return directory
-            except OSError as error:
-                disk.close(directory)
-                raise disk.explain(error, "open", self.path) from error
-            except BaseException:
-                disk.close(directory)
-                raise
-            disk.close(directory)
         raise SessionNotFound(
             f"session {self.session_id!r} was deleted while it was read; read it again"
         )
@@ -265,10 +253,7 @@ class SessionFiles:
     def look_at_checkpoint(self, reader: SegmentReader) -> Checkpoint | str:
         """Return the same, or why it cannot be used; an empty string if there is none."""
         directory = self._open_directory(*_log_identity(reader.segment))
-        try:
-            found = checkpoint.look(directory, self.session_id, reader.segment.time)
-        finally:
-            disk.close(directory)
+        found = checkpoint.look(directory, self.session_id, reader.segment.time)
         if isinstance(found, Checkpoint) and not self._precedes_a_segment(found, reader):
             return "is not of this log: no segment begins where it ends"
         return found
@@ -289,12 +274,11 @@ class SessionFiles:
         directory = self._open_session()
         if directory is None:
             return
-        owned = disk.OwnedDirFd(directory)
         with (
             disk.reporting("remove", self.root.path_of(self.name, names.CHECKPOINT)),
             suppress(FileNotFoundError),
         ):
-            disk.remove(owned, names.CHECKPOINT)
+            disk.remove(directory, names.CHECKPOINT)
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -315,8 +299,6 @@ class SessionFiles:
             return False  # no process has written here since it was lost
         except OSError as error:
             raise disk.explain(error, "open", path) from error
-        finally:
-            disk.close(directory)
         # A separate lock: one that this process holds through another descriptor is held, too.
         lock = Lock(file, path)
         try:

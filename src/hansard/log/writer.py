@@ -17,6 +17,7 @@ from hansard.errors import (
     Damaged,
     DiskFailed,
     HansardError,
+    SessionDeleted,
     SessionNotFound,
     SyncFailed,
     UnknownFormat,
@@ -175,7 +176,7 @@ class LogWriter:
                     self._keys.update(found[0], found[1].position)
             if self._syncs and not self._files.root.named:
                 self._files.root.sync_names()
-            target = self._locked(lambda again: self._write(appends, again=again), create=True)
+            target = self._locked(lambda: self._write(appends), create=True)
         except BaseException:
             self._keys.forget()
             raise
@@ -187,15 +188,14 @@ class LogWriter:
 
     def _locked(
         self,
-        action: Callable[[bool], SyncTarget | None],
+        action: Callable[[], SyncTarget],
         *,
         create: bool = False,
         timeout: float | None = None,
     ) -> SyncTarget:
         """Run an action with the session's lock held. The caller leads.
 
-        An action returns None if these files are no longer the session's; it is run again, with fresh ones
-        and True as its argument.
+        If these files are no longer the session's, it is run again, with fresh ones.
         """
         files = self._files
         for attempt in range(_TRIES):
@@ -205,20 +205,21 @@ class LogWriter:
             try:
                 lock.acquire(self._wait if timeout is None else timeout)
                 with files.mutex:
-                    outcome = None
                     # Otherwise the lock file was deleted, or a reader has found the session deleted and
                     # released its files.
                     if files.lock is lock and self._settle(lock):
                         if files.marked != files.numbers[0]:
                             files.mark()
                         try:
-                            outcome = action(attempt > 0)
+                            return action()
+                        except SessionDeleted:
+                            # Perhaps purged and created again since.
+                            if attempt:
+                                raise
                         except DiskFailed as error:
                             # A restore has removed this directory, in which nothing was created yet.
                             if error.errno != errno.ENOENT or lock.exists():
                                 raise
-                    if outcome is not None:
-                        return outcome
                     files.release_files()
                 self._keys.forget()
             finally:
@@ -227,7 +228,7 @@ class LogWriter:
 
     def _exclusive(
         self,
-        action: Callable[[bool], SyncTarget | None],
+        action: Callable[[], SyncTarget],
         *,
         create: bool = False,
         timeout: float | None = None,
@@ -301,17 +302,15 @@ class LogWriter:
         end = files.end = self._reader().log_end(files.end)
         return self._go_on(end) if SEALED in end.shut else end
 
-    def _write(self, appends: list[PendingAppend], *, again: bool) -> SyncTarget | None:
+    def _write(self, appends: list[PendingAppend]) -> SyncTarget:
         """Frame and write the records of all appends."""
         files = self._files
         if files.reader is None and not files.adopt():
             return self._begin(appends)
-        tail = self._unless_deleted(self._reader().log_end(files.end), again=again)
-        if tail is not None and SEALED in tail.shut:
+        tail = self._unless_deleted(self._reader().log_end(files.end))
+        if SEALED in tail.shut:
             # The process that continued the log may have deleted the session since, and been killed.
-            tail = self._unless_deleted(self._go_on(tail), again=again)
-        if tail is None:
-            return None
+            tail = self._unless_deleted(self._go_on(tail))
         if tail.shut or files.session_id in files.root.failed:
             raise self._shut(tail.shut)
         batch = self._batch_after(tail)
@@ -326,14 +325,12 @@ class LogWriter:
         # A duplicate is acknowledged too: another process may have appended it, and not synced it yet.
         return self._target()
 
-    def _unless_deleted(self, end: LogEnd, *, again: bool) -> LogEnd | None:
-        """Set and return the end of the log; None if the session was deleted. The second time, raise."""
+    def _unless_deleted(self, end: LogEnd) -> LogEnd:
+        """Set and return the end of the log; raise if the session was deleted."""
         self._files.end = end
         if DELETED not in end.shut:
             return end
-        if again:
-            raise deleted(self._files.session_id)
-        return None
+        raise deleted(self._files.session_id)
 
     def _batch_after(self, end: LogEnd) -> WriteBatch:
         """Return a batch that continues the log, after its torn tail if there is one."""
@@ -433,14 +430,12 @@ class LogWriter:
 
     def begin_with(self, staged: str) -> None:
         """Begin the session, which must not exist, with a log that was staged and synced (F-136)."""
-        self._exclusive(lambda again: self._take(staged, again=again), create=True)
+        self._exclusive(lambda: self._take(staged), create=True)
 
-    def _take(self, staged: str, *, again: bool) -> SyncTarget | None:
+    def _take(self, staged: str) -> SyncTarget:
         files = self._files
         if files.reader is not None or files.adopt():
-            end = self._unless_deleted(self._reader().log_end(files.end), again=again)
-            if end is None:
-                return None
+            end = self._unless_deleted(self._reader().log_end(files.end))
             raise session_exists(files.session_id, end.position.seq)
         if files.root.in_trash(files.name):
             raise deleted(files.session_id)
@@ -449,7 +444,7 @@ class LogWriter:
 
     def replace(self, staged: str, expected_seq: int) -> None:
         """Replace this log, which must exist, by a staged one that continues at a seq (F-163)."""
-        self._exclusive(lambda _: self._take_over(staged, expected_seq))
+        self._exclusive(lambda: self._take_over(staged, expected_seq))
 
     def _take_over(self, staged: str, expected_seq: int) -> SyncTarget:
         files = self._files
@@ -483,14 +478,13 @@ class LogWriter:
         # Sync most of it before the lock is taken.
         self.sync()
         sealed: list[bool] = []
-        self._exclusive(lambda _: self._seal(sealed))
+        self._exclusive(lambda: self._seal(sealed))
         return sealed == [True]
 
     def _seal(self, sealed: list[bool]) -> SyncTarget:
         files = self._files
         reader = self._reader()
-        end = self._unless_deleted(reader.log_end(files.end), again=True)
-        assert end is not None  # or it has raised
+        end = self._unless_deleted(reader.log_end(files.end))
         if SEALED not in end.shut:
             if end.shut:
                 raise self._shut(end.shut)
@@ -547,7 +541,7 @@ class LogWriter:
 
     def sync(self) -> None:
         """Make everything durable that is in the log now, including appends of other processes."""
-        self._exclusive(lambda _: self._unsynced())
+        self._exclusive(self._unsynced)
 
     def _unsynced(self) -> SyncTarget:
         """Return what there is to sync: nothing, if the log still ends where our last sync began.
@@ -629,7 +623,7 @@ class LogWriter:
             try:
                 # If the disk accepts nothing, this process remembers it, and others meet the same disk.
                 with contextlib.suppress(HansardError, OSError):
-                    self._locked(lambda _: self._write_note("failed", FAILED, "", None))
+                    self._locked(lambda: self._write_note("failed", FAILED, "", None))
                     # From now on the log says it, until a process has verified it.
                     files.root.failed.discard(files.session_id)
             finally:
@@ -671,7 +665,7 @@ class LogWriter:
     ) -> None:
         """Append a note that shuts the log for a reason, or opens it again (F-34); sync it."""
         self._exclusive(
-            lambda _: self._write_note(word, adds, removes, expected_seq), timeout=timeout
+            lambda: self._write_note(word, adds, removes, expected_seq), timeout=timeout
         )
 
     def _write_note(
@@ -702,7 +696,7 @@ class LogWriter:
     def while_shut(self, reason: str, action: Callable[[], object]) -> None:
         """Run an action with the lock held, if the log has its name and is still shut for a reason."""
 
-        def run(_: bool) -> SyncTarget:  # noqa: FBT001 - as `_locked` calls it
+        def run() -> SyncTarget:
             files = self._files
             found = files.reader is not None or files.adopt()
             # In place: after a purge, another session may have the name.

@@ -61,10 +61,6 @@ def test_a_whole_log_is_salvaged_whole(path: Path) -> None:
     lines = lines_of(path)
     put(path, [*lines, lines[-1][:-5]])
     assert salvaged(path) == whole
-    with hansard.open("memory:") as store:
-        store.session("s").add_message({"n": 1})
-        assert list(store._backend.log("s").salvage()) == list(store.session("s").events())
-        assert list(store._backend.log("none").salvage()) == []
 
 
 def test_one_damaged_line_costs_no_other(path: Path) -> None:
@@ -110,12 +106,3 @@ def test_of_nothing_nothing_is_salvaged(path: Path, content: bytes) -> None:
     """N-31: a log of which nothing is left yields no event, and raises nothing."""
     put(path, [content])
     assert events_of(salvaged(path)) == []
-
-
-def test_salvage_of_what_was_deleted_says_so(path: Path) -> None:
-    """A deleted session is salvaged only by those who read the trash."""
-    with hansard.open(path) as store:
-        store.delete("s")
-        with pytest.raises(hansard.SessionDeleted):
-            list(store._backend.log("s").salvage())
-        assert len(list(store._backend.log("s", from_trash=True).salvage())) == 8

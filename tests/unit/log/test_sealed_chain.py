@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard.backend.local.log import stream_of
-from hansard.log import format, names
+from hansard.log import disk, format, names
 from hansard.log.sealed_chain import SealedChain, check_chain
 from hansard.log.segment_reader import Segment, SegmentReader
 from tests.unit.log.sealed_files import Record, plain, seal
@@ -39,7 +39,11 @@ def put(
 
 def chain_of(directory: Path) -> SealedChain:
     """Return the chain of the segments in a directory."""
-    return SealedChain("s", f"{directory}/log.jsonl", UPTO, lambda: os.open(directory, os.O_RDONLY))
+
+    def open_directory() -> disk.OwnedDirFd:
+        return disk.OwnedDirFd(os.open(directory, os.O_RDONLY))
+
+    return SealedChain("s", f"{directory}/log.jsonl", UPTO, open_directory)
 
 
 def seqs(chain: SealedChain, after: int = 0, upto: int = UPTO) -> list[int]:

@@ -79,7 +79,7 @@ DURABILITY = (
     Mutant(
         "a failed sync is not told to other processes",
         "log/writer.py",
-        '            self._locked(lambda _: self._write_note("failed", FAILED, "", None))\n',
+        '            self._locked(lambda: self._write_note("failed", FAILED, "", None))\n',
         "            pass\n",
         (f"{_SYNC_FAILURE}::test_a_failed_sync_shuts_the_session_for_every_process",),
     ),

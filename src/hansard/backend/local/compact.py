@@ -65,7 +65,7 @@ def compact(
     chain = log.files.chain(reader)
     if chain is None:
         return CompactionResult(0, 0, 0, 0)
-    directory = disk.OwnedDirFd(chain.open_directory())
+    directory = chain.open_directory()
     path = log.files.root.path_of(log.files.name)
     lock = _locked(directory, f"{path}/{names.COMPACTION}", timeout)
     try:
@@ -107,7 +107,7 @@ def plan(log: "LocalLog", filter: CompactionFilter) -> CompactionResult:
     size, segments = active, int(active > 0)
     chain = log.files.chain(reader)
     if chain is not None:
-        directory = disk.OwnedDirFd(chain.open_directory())
+        directory = chain.open_directory()
         path = log.files.root.path_of(log.files.name)
         sealed = _Compaction(directory, path, reader, chain.again(), filter).plan()
         size, segments = size + sealed.before, segments + sealed.segments
