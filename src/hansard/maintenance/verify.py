@@ -6,6 +6,7 @@ last seq and when it began.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -82,22 +83,19 @@ def verify_session(
 ) -> SessionReport:
     """Check a session and its ancestors. `sound`: see `lineage.check`."""
     log = backend.log(session_id)
-    findings = log.verify(_filter_of(log))
+    report = SessionReport(session_id, 0, log.verify(_filter_of(log)))
     try:
         lineage.check(backend, session_id, set() if sound is None else sound)
     except Damaged as error:
-        if not any(finding.severity == "damage" for finding in findings):
-            findings.append(Finding("damage", error.path, error.offset, 0, error.reason))
-    seq = 0
-    try:
+        if report.ok:
+            report.findings.append(Finding("damage", error.path, error.offset, 0, error.reason))
+    with suppress(Damaged):  # already one of the findings
         reader = log.reader()
         head = reader.head()
-        seq = 0 if head is None else head.seq
-        if not any(finding.severity == "damage" for finding in findings):
-            findings += _compare_checkpoint(reader)
-    except Damaged:
-        pass  # already one of the findings
-    return SessionReport(session_id, seq, findings)
+        report = msgspec.structs.replace(report, seq=0 if head is None else head.seq)
+        if report.ok:
+            report.findings.extend(_compare_checkpoint(reader))
+    return report
 
 
 def _filter_of(log: Log) -> MakeFilter:

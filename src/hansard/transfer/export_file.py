@@ -39,6 +39,8 @@ _LONGEST_HEADER: Final = 1024 * 1024
 #: may be a little longer than what was appended.
 _LARGEST_APPEND: Final = 2 * codec.MAX_BATCH
 
+#: A line, or the beginning of one.
+_PART: Final = re.compile(rb"[^\n]*+\n|[^\n]++")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 #: Length of the checksum at the end of the last line, with its name.
 _CHECKSUM: Final = len(',"sha256":""}') + 64
@@ -386,25 +388,18 @@ class _TooLong(Exception):
 
 
 def _lines_of(source: Source) -> Iterator[bytes]:
-    """Yield lines with their ends; at most one is in memory."""
-    pending: list[bytes] = []
-    size = 0
+    """Yield lines with their ends; at most one and a piece are in memory."""
+    pending = bytearray()
     for piece in _pieces_of(source):
-        start = 0
-        while True:
-            end = piece.find(b"\n", start) + 1
-            part = piece[start:end] if end else piece[start:]
-            size += len(part)
-            if size > LONGEST:
+        for part in _PART.findall(piece):
+            pending += part
+            if len(pending) > LONGEST:
                 raise _TooLong
-            if part:
-                pending.append(part)
-            if not end:
-                break
-            yield b"".join(pending) if len(pending) > 1 else pending[0]
-            pending, size, start = [], 0, end
+            if part.endswith(b"\n"):
+                yield bytes(pending)
+                pending.clear()
     if pending:
-        yield b"".join(pending)
+        yield bytes(pending)
 
 
 def _pieces_of(source: Source) -> Iterator[bytes]:

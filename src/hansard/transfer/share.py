@@ -179,8 +179,6 @@ class _Streams:
     A first pass over the log finds them. It keeps only those texts, and the parts of unfinished streams.
     """
 
-    __slots__ = ("_ended", "_texts")
-
     def __init__(self, log: LogReader, upto: int, redactions: Redactions) -> None:
         #: By stream, the redacted text and the number of credentials; empty after a part has returned it.
         self._texts: dict[str, tuple[str, int]] = {}
