@@ -120,28 +120,3 @@ def test_colours_are_for_terminals_that_want_them(store: Path, terminal: OpenTer
     machine = terminal("replay", "agent/1", "--json", store=store)
     assert machine.wait() == 0
     assert b"\x1b" not in machine.raw
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_tab_key_knows_commands_and_sessions(shell: str, store: Path) -> None:
-    """There is a completion script for each shell, and it offers commands, options and session ids."""
-    script = hansard(_HANSARD_COMPLETE=f"{shell}_source")
-    assert script.code == 0
-    assert "_HANSARD_COMPLETE" in script.out
-
-    def offered(*words: str) -> str:
-        asked = {
-            "_HANSARD_COMPLETE": f"{shell}_complete",
-            "COMP_WORDS": " ".join(("hansard", *words)),
-            "COMP_CWORD": words[-1] if shell == "fish" else str(len(words)),
-            "COMP_LINE": " ".join(("hansard", *words)),
-            "COMP_WORD": words[-1],
-        }
-        return hansard(store=store, env=asked).out
-
-    assert "replay" in offered("rep")
-    assert "--speed" in offered("replay", "--sp")
-    ids = offered("replay", "agent/")
-    assert "agent/1" in ids
-    assert "agent/1-b" in ids
-    assert "agent" not in offered("replay", "other")

@@ -91,19 +91,3 @@ def test_a_damaged_session_is_passed_over_and_named(store: Path) -> None:
     done = hansard("search", "refund", "--json", store=store)
     assert [line["session"] for line in done.lines] == ["good"]
     assert "damaged and were not searched; `hansard ls --damaged` lists them" in done.err
-
-
-@pytest.mark.slow
-def test_the_first_search_shows_how_far_it_is(tmp_path: Path, terminal: OpenTerminal) -> None:
-    """A terminal sees a bar while the index is made, which leaves no trace; the second search has none."""
-    with library.open(tmp_path / "s", durability="os", auto_compact=False) as store:
-        for place in range(10):
-            store.session("long").add_messages(
-                [{"role": "user", "content": f"word{place}x{n} refund"} for n in range(600)]
-            )
-    for first in (True, False):
-        shown = terminal("search", "word3x7", store=tmp_path / "s", columns=100)
-        assert shown.wait() == 0
-        assert (b"reading events" in shown.raw) == first
-        assert "reading events" not in shown.text
-        assert "1 hit." in shown.text
