@@ -1,5 +1,6 @@
 """What all commands have in common: start-up, help, errors, pipes, completion, colours."""
 
+import errno
 import json
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ from hansard.cli.app import COMMANDS, load
 from hansard.cli.command import Command
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard, python
+from tests.crashlab import faults
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,6 +87,22 @@ def test_debug_shows_the_trace(tmp_path: Path) -> None:
         assert done.code == 1
         assert done.err.startswith("Traceback")
         assert "no hansard store here" in done.err.splitlines()[-1]
+
+
+def test_hints_name_commands(store: Path) -> None:
+    """N-90: where the library's hint names a call, the command names a command."""
+    with library.open(store) as opened:
+        opened.delete("agent/1-b")
+        with faults.fail(errno.EIO, only={"sync"}), pytest.raises(library.SyncFailed):
+            opened.session("agent/1").add_message({})
+    for name, hint in (
+        ("agent/1", "`hansard verify --reopen`"),
+        ("agent/1-b", "`hansard restore`"),
+    ):
+        done = hansard("add", name, "hi", store=store)
+        assert done.code == 1
+        assert hint in done.err
+        assert "()" not in done.err
 
 
 def test_the_store_is_named_by_option_variable_or_place(store: Path, tmp_path: Path) -> None:

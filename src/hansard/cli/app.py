@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -173,7 +174,7 @@ def _message(error: BaseException, *, debug: bool) -> str:
             text = error.format_message()
         case errors.StoreNotFound():
             # The library's hint names Python arguments; the path comes first.
-            path = text.partition(": no hansard store here")[0]
+            path = text.partition(": no ")[0]
             text = (
                 f"{path}: no hansard store here; name one with -s PATH or HANSARD_STORE, "
                 "or create one with `hansard add` or `hansard demo`"
@@ -181,7 +182,7 @@ def _message(error: BaseException, *, debug: bool) -> str:
         case errors.Damaged() if "hansard " not in text:
             text += "; run `hansard verify` for details, or `hansard repair`"
         case errors.HansardError():
-            pass
+            text = _ARGUMENT.sub("", _CALL.sub(_as_command, text))
         case OSError(strerror=str(reason)):
             if isinstance(error, PermissionError):
                 reason = "permission denied; ask its owner for access"
@@ -193,6 +194,18 @@ def _message(error: BaseException, *, debug: bool) -> str:
             hint = "" if debug else "; this is a bug in hansard, --debug shows where"
             text = f"{type(error).__name__}: {error}{hint}"
     return text
+
+
+#: Calls and arguments of the library in its hints.
+_CALL: Final = re.compile(r"`?\b(?:store|session)\.(\w+)\([^)`]*\)`?")
+_ARGUMENT: Final = re.compile(r"(?:,? or|; reopen without) read_only=True")
+
+
+def _as_command(call: re.Match[str]) -> str:
+    return f"`hansard {_COMMAND_OF.get(call[1], call[1])}`"
+
+
+_COMMAND_OF: Final = {"delete": "rm", "verify": "verify --reopen"}
 
 
 def _say(message: str) -> None:
