@@ -1,10 +1,11 @@
-"""`hansard verify`: check sessions for damage."""
+"""`hansard verify` and `hansard repair`: check sessions for damage, and repair it, keeping a copy."""
 
 import click
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, define, session_of
+from hansard.cli.command import FAILED, Call, check_targets, define, session_of, yes_option
+from hansard.cli.render import count_seqs
 from hansard.cli.screen import many
 
 
@@ -16,7 +17,7 @@ from hansard.cli.screen import many
 )
 @arguments.sessions_argument
 @click.option("--reopen", is_flag=True, help="Allow appends again if verification passes")
-def command(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | None:
+def verify(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | None:
     """Check sessions for damage.
 
     Checks every byte, and changes nothing. What a crash leaves is a note, not damage.
@@ -39,7 +40,7 @@ def command(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | 
     for report in reports:
         for finding in report.findings:
             style = "red" if finding.severity == "damage" else "yellow"
-            screen.line((f"{finding.severity:<6}  ", style), sentence(report.session, finding))
+            screen.line((f"{finding.severity:<6}  ", style), _sentence(report.session, finding))
     if damaged:
         screen.line(
             (f"{many(len(damaged), 'session')} damaged", "bold red"),
@@ -50,7 +51,78 @@ def command(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | 
     return None
 
 
-def sentence(session_id: str, finding: "hansard.Finding") -> str:
+def _sentence(session_id: str, finding: "hansard.Finding") -> str:
     """Return a finding in one line."""
     place = f"{finding.where}: byte {finding.offset}, {many(finding.length, 'byte')}"
     return f"{session_id}: {place}: {finding.reason}"
+
+
+@define(
+    "repair",
+    "repair support/42  # lists the damage, and asks",
+    "repair support/42 --yes",
+    "repair --all --yes --json",
+)
+@arguments.sessions_argument
+@click.option("--all", "everything", is_flag=True, help="Repair all damaged sessions")
+@yes_option
+@click.option("--missing", is_flag=True, help="Accept loss of missing segments")
+def repair(
+    call: Call, session_ids: tuple[str, ...], *, everything: bool, yes: bool, missing: bool
+) -> int | None:
+    """Repair damaged sessions, keeping a copy.
+
+    Every valid event stays, with its seq. The damaged files are kept next to the log. If you have a backup,
+    use it instead.
+
+    With --json: one document with what was saved, lost and kept. Exit 1 if damage is left.
+    """
+    check_targets(session_ids, "repair", everything=everything)
+    with call.writing() as store:
+        damaged = _damaged(call, store, session_ids)
+        reports: list[hansard.RepairReport] = []
+        question = f"Repair {many(len(damaged), 'session')}?"
+        if damaged and (yes or call.screen.confirm(question)):
+            reports = [store.session(id).repair(missing=missing) for id in damaged]
+        # Verified again at the end: a fork is damaged if its parent is, which may have been repaired later.
+        left = not all(store.session(id).verify().ok for id in damaged)
+    call.screen.document({"damaged": damaged, "repaired": reports})
+    if not reports:
+        found = "" if damaged else "no damage; "
+        call.screen.line(f"{found}nothing was written")
+    for report in reports:
+        if report.repaired or report.left:
+            _show(call, report)
+    return FAILED if left else None
+
+
+def _damaged(call: Call, store: "hansard.Store", session_ids: tuple[str, ...]) -> list[str]:
+    """Return the damaged sessions, and print their damage."""
+    if session_ids:
+        found = [session_of(store, session_id).verify() for session_id in session_ids]
+    else:
+        known = {info.id for info in store.sessions().items}
+        found = [report for report in store.verify().sessions if report.session in known]
+    damaged = [report for report in found if not report.ok]
+    for report in damaged:
+        for finding in report.findings:
+            if finding.severity == "damage":
+                call.screen.line(_sentence(report.session, finding))
+    return [report.session for report in damaged]
+
+
+def _show(call: Call, report: "hansard.RepairReport") -> None:
+    lost = count_seqs(report.lost)
+    where = ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in report.lost[:20])
+    lines = [f"{report.session}: {many(report.salvaged, 'event')} saved, {lost:,} lost"]
+    if lost:
+        lines[0] += f": seq {where}" + (" …" if len(report.lost) > 20 else "")  # noqa: PLR2004
+    if report.unchecked:
+        lines.append(f"look valid, but cannot be checked: {report.unchecked}")
+    if report.controls:
+        lines.append(f"{many(report.controls, 'control event')} lost: views may differ")
+    if report.kept:
+        lines.append("the damaged files are kept as " + ", ".join(report.kept))
+    lines += [f"still damaged, restore a backup: {f.where}: {f.reason}" for f in report.left]
+    for place, line in enumerate(lines):
+        call.screen.line(line, indent=2 if place else 0)
