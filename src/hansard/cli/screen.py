@@ -361,19 +361,12 @@ _IN_JSON: Final = re.compile(
 
 def visible(text: str) -> str:
     """Return a text with control characters escaped; line breaks and tabs stay."""
-    return _ACTING.sub(_escape, text)
+    return _ACTING.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def cell(text: str) -> str:
     """Return the same in one line."""
     return visible(text).replace("\n", "↵").replace("\t", " ")
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code <= 0xFF:  # noqa: PLR2004 - two digits
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four digits
 
 
 def _escape_json(match: re.Match[str]) -> str:

@@ -147,27 +147,22 @@ class Scrubber:
             done = [self._taken(item) for item in value]
             return value if all(map(is_, done, value)) else done
         if isinstance(value, dict):
-            return self._dict(value)
+            made: dict[str, Any] = {}
+            for key, item in value.items():
+                taken = self._text(key)
+                taken = key if taken is key else secrets.unused(taken, value, made)
+                made[taken] = self._taken(item)
+            same = made.keys() == value.keys() and all(map(is_, made.values(), value.values()))
+            return value if same else made
         if isinstance(value, int | float) and not isinstance(value, bool):
             shown = msgspec.json.encode(value).decode()
             return value if self._text(shown) is shown else _MARK
         return value
 
-    def _dict(self, value: dict[str, Any]) -> dict[str, Any]:
-        done: dict[str, Any] = {}
-        changed = False
-        for key, item in value.items():
-            taken = self._text(key)
-            if taken is not key:
-                taken = secrets.unused(taken, value, done)
-            done[taken] = self._taken(item)
-            changed = changed or taken is not key or done[taken] is not item
-        return done if changed else value
-
     def _text(self, text: str) -> str:
         """Return a text without the given ones: the same object if they are not in it."""
         clean = self._replaced(text)
-        if clean is text:
+        if clean == text:
             return text
         inner = secrets.read_json(text)
         if inner is not None and secrets.read_json(clean) is None:
@@ -179,13 +174,12 @@ class Scrubber:
         return clean
 
     def _replaced(self, text: str) -> str:
-        clean = self._pattern.sub(self._replace, text)
-        return text if clean == text else clean
+        def replace(found: re.Match[str]) -> str:
+            if found.lastindex is not None:
+                self.places[found.lastindex - 1] += 1
+            return _MARK
 
-    def _replace(self, found: re.Match[str]) -> str:
-        if found.lastindex is not None:
-            self.places[found.lastindex - 1] += 1
-        return _MARK
+        return self._pattern.sub(replace, text)
 
 
 def _spellings(text: str) -> str:
