@@ -119,7 +119,11 @@ def test_a_checkpoint_is_never_believed_over_the_log(
     else:
         checkpoint(tmp_path).write_bytes(data)
     assert shown(tmp_path / "s") == right
-    assert session.verify().ok
+    report = session.verify()
+    assert report.ok
+    notes = [finding for finding in report.findings if finding.where == str(checkpoint(tmp_path))]
+    assert len(notes) == len(report.findings) == (harm != "missing"), "what is passed over is noted"
+    assert all("readers ignore it" in finding.reason for finding in notes)
     session.compact()
     assert shown(tmp_path / "s") == right
     assert checkpoint(tmp_path).exists()

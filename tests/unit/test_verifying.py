@@ -272,14 +272,6 @@ def _valid(head: dict[str, Any], controls: bytes, state: bytes) -> bytes:
     return checkpoint_head(head) + controls + state
 
 
-def _said(**members: Any) -> Callable[[bytes], bytes]:
-    def changed(data: bytes) -> bytes:
-        line, _, body = data.partition(b"\n")
-        return checkpoint_head({**json.loads(line), **members}) + body
-
-    return changed
-
-
 WRONG: dict[str, Callable[[bytes], bytes]] = {
     "state: a count": _state(lambda state: state.update(message_count=7)),
     "state: metadata": _state(lambda state: state["metadata"].update(title="wrong")),
@@ -320,38 +312,6 @@ def test_a_checkpoint_is_compared_with_the_log(path: Path, checkpoint: Path, how
     assert not checkpoint.exists()
     assert (path / "sessions" / "a" / "log.jsonl").read_bytes() == log, "nothing happened to it"
     assert shown(path) == right
-
-
-def test_a_checkpoint_that_is_passed_over_is_noted(path: Path, checkpoint: Path) -> None:
-    """N-40: damaged, of another session, ahead of the log or stale, it harms nothing, and verify says so."""
-    valid = checkpoint.read_bytes()
-    right = shown(path)
-    seq = json.loads(valid.partition(b"\n")[0])["seq"]
-    for harm in (
-        valid[:-1],
-        b"",
-        _said(session="b")(valid),
-        _said(checkpoint=2)(valid),
-        _said(seq=10**6)(valid),
-        _said(seq=seq - 3)(valid),
-        _said(seq=seq - 1, previous=0)(valid),
-        _said(previous=0)(valid),
-        _newer_state(valid),
-    ):
-        checkpoint.write_bytes(harm)
-        with hansard.open(path, read_only=True) as store:
-            report = store.session("a").verify()
-            assert report.ok
-            assert [finding.where for finding in report.findings] == [str(checkpoint)]
-            assert "readers ignore it" in report.findings[0].reason
-        assert shown(path) == right
-
-
-def _newer_state(valid: bytes) -> bytes:
-    line, _, body = valid.partition(b"\n")
-    head = json.loads(line)
-    saved = body[head["controls"] :].replace(b'{"version":1,"red', b'{"version":9,"red')
-    return _valid(head, body[: head["controls"]], saved)
 
 
 def test_frames_in_memory_do_not_hide_damage(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 from weakref import WeakSet, WeakValueDictionary
 
@@ -38,20 +39,20 @@ LOCK_TIMEOUT: Final = 10.0
 _NOT_STAGED: Final = "nothing was added to the store"
 
 
+@dataclass
 class LocalStage(Stage):
     """A session in a temporary file of the store's directory (F-135), which is renamed at the end.
 
     A crash before that leaves a temporary file and nothing else.
     """
 
-    def __init__(
-        self, backend: "LocalBackend", root: StoreDirectory, session_id: str, before: int
-    ) -> None:
-        root.check_writable()
-        self.session_id = session_id
-        self._backend = backend
-        self._root = root
-        self._before = before
+    backend: "LocalBackend"
+    root: StoreDirectory
+    session_id: str
+    before: int
+
+    def __post_init__(self) -> None:
+        self.root.check_writable()
         self._keys: set[str] = set()
         #: The temporary name of the file; empty before the first append.
         self._name = ""
@@ -59,7 +60,7 @@ class LocalStage(Stage):
         self._writer: SegmentWriter | None = None
 
     def append(self, events: Sequence[NewEvent], *, key: str | None = None) -> None:
-        self._backend.check_open()
+        self.backend.check_open()
         if key is not None:
             if key in self._keys:
                 raise key_used(self.session_id, key)
@@ -70,20 +71,20 @@ class LocalStage(Stage):
             writer.add(AppendRequest(events, key), now)
 
     def _begin(self, time: str | None, now: bytes) -> SegmentWriter:
-        self._name, file = self._root.create_staged()
+        self._name, file = self.root.create_staged()
         self._file = disk.OwnedFd(file)
         begun = time.encode() if time else now
-        head, start = header(self.session_id, before=self._before, time=begun)
+        head, start = header(self.session_id, before=self.before, time=begun)
         self._writer = SegmentWriter(file, head, start)
         return self._writer
 
     def publish(self) -> None:
-        self._backend.log(self.session_id).begin_with(self.finish())
+        self.backend.log(self.session_id).begin_with(self.finish())
         self.discard()
 
     def finish(self) -> str:
         """Make the file durable, and return its temporary name."""
-        self._backend.check_open()
+        self.backend.check_open()
         if self._writer is None:
             raise nothing_staged(self.session_id)
         with disk.reporting("sync", self._path, _NOT_STAGED):
@@ -93,12 +94,12 @@ class LocalStage(Stage):
     def discard(self) -> None:
         self._file = self._writer = None
         if self._name:
-            self._root.discard_staged(self._name)
+            self.root.discard_staged(self._name)
             self._name = ""
 
     @property
     def _path(self) -> str:
-        return f"{self._root.path}/{self._name}"
+        return f"{self.root.path}/{self._name}"
 
 
 class LocalHold(Hold):

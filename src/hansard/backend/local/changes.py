@@ -79,7 +79,7 @@ def _changed(root: StoreDirectory, files: MarkFiles, ids_of: Ids, since: str) ->
     found = _look(root, files)
     marked: set[str] = set()
     read: list[int] = []
-    done: Callable[[], None] = _nothing
+    old: set[int] = set()
     certain = _is_current(files, found, known)
     if not certain:
         last = found.epoch
@@ -91,7 +91,6 @@ def _changed(root: StoreDirectory, files: MarkFiles, ids_of: Ids, since: str) ->
             with suppress(OSError):
                 marked.update(files.read(epoch))
                 read.append(epoch)
-        done = partial(_remove, files, old)
         certain = known.place == found.place and _are_complete(read, known.epoch, last)
     # A session that is not recorded may not be written yet either.
     _wait(root, files, marked if certain else {*marked, *root.directories()})
@@ -99,7 +98,8 @@ def _changed(root: StoreDirectory, files: MarkFiles, ids_of: Ids, since: str) ->
     # The id of a session that is missing cannot be derived from a hashed name.
     appeared = known.names != found.names or not found.names or any(map(names.is_hashed, marked))
     present = None if every or not appeared else frozenset(ids_of(root.directories()))
-    return Changed(frozenset(ids_of(marked)), every, present, _encode(found), done)
+    ids, done = frozenset(ids_of(marked)), partial(_remove, files, old)
+    return Changed(ids, every, present, _encode(found), done)
 
 
 def _look(root: StoreDirectory, files: MarkFiles) -> _Seen:
@@ -160,10 +160,6 @@ def _remove(files: MarkFiles, epochs: set[int]) -> None:
     for epoch in epochs:
         with suppress(OSError):
             files.remove(epoch)
-
-
-def _nothing() -> None:
-    """There is nothing to remove."""
 
 
 def _encode(seen: _Seen) -> str:

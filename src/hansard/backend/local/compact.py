@@ -16,11 +16,11 @@ import msgspec
 import zstandard
 
 from hansard.backend.contract import CompactionFilter, CompactionResult, streamed
-from hansard.backend.local.log import event_of
+from hansard.backend.local.log import event_of, records_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART, is_content
-from hansard.log import checkpoint, disk, format, names, segment_scan
+from hansard.log import checkpoint, disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Position
 from hansard.log.sealed_chain import SealedChain, SealedPart
@@ -158,13 +158,6 @@ class _Source:
 
     def pieces(self) -> Iterator[SegmentRange]:
         return self.part.reader.forwards(self.part.start, self.part.end)
-
-    def records(self) -> Iterator[tuple[Line, bytes]]:
-        """Yield its records, each with the members that this version does not know."""
-        segment = self.part.reader.segment
-        for piece in self.pieces():
-            for _, raw in segment_scan.committed(segment, piece.start, piece.data, piece.end):
-                yield format.decode_line(raw), format.unknown_members(raw)
 
 
 @dataclass
@@ -396,7 +389,7 @@ class _Compaction:
     def _fill(self, writer: SealedWriter, group: list[_Source]) -> None:
         kept: dict[str, None] = {}
         for source in group:
-            for line, unknown in source.records():
+            for line, unknown in records_of(source.part.reader, source.part.end):
                 data = bytes(line.data)
                 left = self._left_of(line, data, kept)
                 writer.add(line, left, unknown=unknown)

@@ -39,7 +39,7 @@ from hansard.event import kinds
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.format import Line, LogEnd
+from hansard.log.format import Line, LogEnd, Position
 from hansard.log.sealed_chain import SealedChain
 from hansard.log.segment_reader import SegmentRange, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SessionFiles
@@ -59,6 +59,14 @@ SEAL: Final = 8 * 1024 * 1024
 def event_of(line: Line) -> Event:
     """Return the event that a record holds."""
     return Event(line.seq, line.time, line.kind, bytes(line.data), line.key)
+
+
+def records_of(reader: SegmentReader, end: Position) -> Iterator[tuple[Line, bytes]]:
+    """Yield the records of a segment, each with the members that this version does not know."""
+    segment = reader.segment
+    for piece in reader.forwards(segment.start, end):
+        for _, raw in segment_scan.committed(segment, piece.start, piece.data, piece.end):
+            yield format.decode_line(raw), format.unknown_members(raw)
 
 
 def stream_of(line: Line) -> str | None:
@@ -716,14 +724,11 @@ class LocalLog(InternalLog):
 
     def delete(self, expected_seq: int | None, timeout: float | None) -> None:
         """Shut the log with a note, then move the directory (F-36)."""
-        root, name = self.files.root, self.files.name
         try:
             self._writer.note("deleted", adds=DELETED, expected_seq=expected_seq, timeout=timeout)
             # The note decides, so this call has deleted it, even if another process moves it first.
             with suppress(LockTimeout, SessionDeleted):
-                # If it was restored and appended to since, it stays where it is.
-                self._writer.while_shut(DELETED, lambda: root.move_to_trash(name))
-                root.sync_move(name)
+                self._move_to_trash()
         finally:
             # Also after an error: the directory may have been moved with these files open.
             self.release_files()
@@ -745,16 +750,19 @@ class LocalLog(InternalLog):
         """Move the directory of a deleted session that is not in the trash yet; False if there is none."""
         if not self._is_deleted():
             return False
-        root, name = self.files.root, self.files.name
-        moved: list[bool] = []
         try:
-            # Only if it is still deleted: another process may be restoring it.
-            self._writer.while_shut(DELETED, lambda: moved.append(root.move_to_trash(name)))
-            root.sync_move(name)
+            return self._move_to_trash()
         except SessionDeleted:
             return True  # another process was faster
         finally:
             self.release_files()
+
+    def _move_to_trash(self) -> bool:
+        """Move the directory, durably; False if the session was restored since, and stays where it is."""
+        root, name = self.files.root, self.files.name
+        moved: list[bool] = []
+        self._writer.while_shut(DELETED, lambda: moved.append(root.move_to_trash(name)))
+        root.sync_move(name)
         return bool(moved)
 
     def _is_deleted(self) -> bool:

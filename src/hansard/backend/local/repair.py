@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from hansard.backend.contract import CompactionFilter, Finding, RepairHints, RepairResult
-from hansard.backend.local.log import stream_of
+from hansard.backend.local.log import records_of, stream_of
 from hansard.backend.local.verify import unerased
 from hansard.errors import Damaged, SessionNotFound
 from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
@@ -100,12 +100,9 @@ class _File:
             return
         assert self.reader is not None
         assert self.end is not None
-        segment = self.reader.segment
-        for piece in self.reader.forwards(segment.start, self.end):
-            for _, raw in segment_scan.committed(segment, piece.start, piece.data, piece.end):
-                line = format.decode_line(raw)
-                if line.seq > after:
-                    yield line.seq, place, line, format.unknown_members(raw)
+        for line, unknown in records_of(self.reader, self.end):
+            if line.seq > after:
+                yield line.seq, place, line, unknown
 
 
 @dataclass
