@@ -114,16 +114,3 @@ def test_a_fork_notices_what_its_ancestors_lose() -> None:
         store.restore("t/first").redact(2)
         store.delete("t/first")
         assert said(6) == []
-
-
-def test_the_projections_used_last_are_kept() -> None:
-    """The 64 that were used last are kept; one that is forgotten is created again."""
-    recent = projection.Recent(lambda _: object())
-    first, second = recent.of("0"), recent.of("1")
-    for number in range(2, 65):
-        recent.of("0")
-        recent.of(f"{number}")
-    assert recent.of("0") is first
-    assert recent.of("1") is not second
-    recent.forget("0")
-    assert recent.of("0") is not first

@@ -12,6 +12,7 @@ another writer has continued it; no clock is compared.
 import asyncio
 import uuid
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
 from weakref import WeakValueDictionary
 
@@ -19,7 +20,7 @@ import hansard
 from hansard import SeqConflict, SessionDeleted, SessionNotFound
 from hansard.adapters import opening
 from hansard.adapters.opening import opened
-from hansard.adapters.session_projection import CHANGING, Recent, shown
+from hansard.adapters.session_projection import CHANGING, shown
 from hansard.message import values
 
 try:
@@ -81,10 +82,12 @@ class HansardSessionService(BaseSessionService):
     def __init__(self, store: opening.StoreLike, *, prefix: str = "adk/") -> None:
         self._store: opening.Settled | opening.ClosedPlace = opening.settled(store)
         self._prefix = prefix
-        self._conversations = Recent(
-            lambda name: adk_events.ConversationProjection(opened(self._store), name), _KEPT
+        self._conversations = lru_cache(_KEPT)(
+            lambda name: adk_events.ConversationProjection(opened(self._store), name)
         )
-        self._shared = Recent(lambda name: adk_events.SharedState(opened(self._store), name), _KEPT)
+        self._shared = lru_cache(_KEPT)(
+            lambda name: adk_events.SharedState(opened(self._store), name)
+        )
         #: Appends to one conversation are serialized: branches of an invocation share a session object.
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -94,8 +97,8 @@ class HansardSessionService(BaseSessionService):
     async def close(self) -> None:
         """Refuse further calls with `hansard.Closed`; the store stays open for others."""
         self._store = opening.ClosedPlace(repr(self))
-        self._conversations.forget()
-        self._shared.forget()
+        self._conversations.cache_clear()
+        self._shared.cache_clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -169,7 +172,7 @@ class HansardSessionService(BaseSessionService):
         session = opened(self._store).session(self.id_of(*names))
         recent = None if config is None else config.num_recent_events
         try:
-            seq, value = self._conversations.of(session.id).read()
+            seq, value = self._conversations(session.id).read()
             events = [] if recent == 0 else _last_events(session, seq, recent)
         except SessionDeleted:
             return None
@@ -187,7 +190,7 @@ class HansardSessionService(BaseSessionService):
     def _session(self, names: _Names, value: adk_events.Conversation) -> Session:
         state = dict(value.state)
         for prefix, where in ((State.APP_PREFIX, names[:1]), (State.USER_PREFIX, names[:2])):
-            shared = self._shared.of(self.id_of(*where)).read()
+            shared = self._shared(self.id_of(*where)).read()
             state.update((prefix + name, inner) for name, inner in shared.items())
         return Session(
             app_name=names.app,
@@ -213,7 +216,7 @@ class HansardSessionService(BaseSessionService):
             value = adk_events.Conversation()
             with suppress(SessionDeleted):  # deleted concurrently
                 with suppress(hansard.Damaged):  # `get_session` reports the damage
-                    _, value = self._conversations.of(info.id).read()
+                    _, value = self._conversations(info.id).read()
                 found.append(self._session(_Names(*map(opening.unescaped, parts)), value))
         return sorted(found, key=lambda one: (one.last_update_time, one.user_id, one.id))
 
@@ -226,14 +229,14 @@ class HansardSessionService(BaseSessionService):
         store = opened(self._store)
         # First settle its changes of the shared states: afterwards its events cannot be read.
         for where in (names[:1], names[:2]):
-            self._shared.of(self.id_of(*where)).read()
+            self._shared(self.id_of(*where)).read()
         with suppress(SessionNotFound, SessionDeleted):
             store.delete(self.id_of(*names))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return a user's state, with names without `user:`."""
         session_id = self.id_of(app_name, user_id)
-        return await asyncio.to_thread(lambda: self._shared.of(session_id).read())
+        return await asyncio.to_thread(lambda: self._shared(session_id).read())
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -299,7 +302,7 @@ class HansardSessionService(BaseSessionService):
         if mark is not None and mark.startswith(_MARK):
             return int(mark.removeprefix(_MARK))
         # An object that no service has created: its last event must be the last that is stored.
-        seq, value = self._conversations.of(session_id).read()
+        seq, value = self._conversations(session_id).read()
         if seq and value.last != last:
             raise StaleSessionError(
                 f"Session {session_id!r} has events that the given one lacks: get it again."
@@ -314,7 +317,7 @@ class HansardSessionService(BaseSessionService):
         intended = []
         for where, changes in ((names[:1], change.app), (names[:2], change.user)):
             if changes:
-                shared = self._shared.of(self.id_of(*where))
+                shared = self._shared(self.id_of(*where))
                 intention = shared.intend(changes, session=session.id, after=after, key=change.key)
                 intended.append((shared, intention))
         seq, refused = None, None

@@ -14,13 +14,14 @@ import copy
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import hansard
 from hansard import SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
 from hansard.adapters import opening
 from hansard.adapters.opening import opened
-from hansard.adapters.session_projection import AdapterProjection, Recent, shown
+from hansard.adapters.session_projection import AdapterProjection, shown
 from hansard.message import claude_entries
 
 try:
@@ -56,7 +57,7 @@ class HansardSessionStore:
     def __init__(self, store: opening.StoreLike, *, prefix: str = "claude/") -> None:
         self._store = opening.settled(store)
         self._prefix = prefix
-        self._summary = Recent(lambda name: _Summary(opened(self._store), name), _KEPT)
+        self._summary = lru_cache(_KEPT)(lambda name: _Summary(opened(self._store), name))
 
     def __repr__(self) -> str:
         return f"<hansard.adapters.claude_agent.HansardSessionStore {self._prefix!r} in {self._store!r}>"
@@ -151,7 +152,7 @@ class HansardSessionStore:
         for name, info, mtime in self._listed(self._project(project_key)):
             # A damaged or concurrently deleted one has none; `load` reports why.
             with suppress(hansard.Damaged, SessionDeleted):
-                with self._summary.of(info.id).fresh() as summary:
+                with self._summary(info.id).fresh() as summary:
                     data = copy.deepcopy(summary.data)
                 found.append({"session_id": name, "mtime": mtime, "data": data})
         return found

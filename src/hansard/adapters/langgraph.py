@@ -13,7 +13,7 @@ import copy
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import update_wrapper
+from functools import lru_cache, update_wrapper
 from itertools import count, islice
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
@@ -28,7 +28,6 @@ from hansard.adapters.langgraph_thread import (
     Value,
 )
 from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, missing, opened, settled
-from hansard.adapters.session_projection import Recent
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
 from hansard.message.values import common_prefix
@@ -111,7 +110,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         self._mirror = mirror
         self._store: Settled | ClosedPlace = settled(store)
         self._prefix = prefix
-        self._threads: Recent[Thread] = Recent(lambda name: Thread(opened(self._store), name))
+        self._threads = lru_cache(64)(lambda name: Thread(opened(self._store), name))
         self._workers = aio.Pool("LangGraph")
 
     def close(self) -> None:
@@ -120,7 +119,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         The store stays open for others.
         """
         self._store = ClosedPlace(repr(self))
-        self._threads.forget()
+        self._threads.cache_clear()
         self._workers.end()
 
     def __enter__(self) -> Self:
@@ -153,7 +152,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         return values.session_id(self._prefix, thread_id)
 
     def _thread(self, thread_id: str) -> Thread:
-        return self._threads.of(self._session_id(thread_id))
+        return self._threads(self._session_id(thread_id))
 
     def _marked(self, thread_id: str) -> Thread:
         """Return a thread whose session is marked as one, so that `_thread_ids` finds it."""
@@ -366,7 +365,6 @@ class HansardSaver(BaseCheckpointSaver[str]):
         If it was copied, the copies are built on it: then it is only emptied.
         """
         store, session_id = opened(self._store), self._session_id(thread_id)
-        self._threads.forget(session_id)
         if store.exists(session_id):
             store.delete(session_id)
         if session_id in store.trash():

@@ -13,12 +13,13 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 import hansard
 from hansard.adapters.opening import StoreLike, missing, opened, settled
-from hansard.adapters.session_projection import AdapterProjection, Recent
+from hansard.adapters.session_projection import AdapterProjection
 from hansard.message import values
 from hansard.message.pydantic_items import EFFECT, RUN, SNAPSHOT, STEP, message_of, natives_of
 
@@ -70,15 +71,15 @@ class HansardStepStore:
         self._store = settled(store)
         self._prefix = prefix
         self._keep = keep
-        self._runs = Recent(lambda name: _Run(opened(self._store), name))
-        self._lists = Recent(lambda name: _Runs(opened(self._store), name))
+        self._runs = lru_cache(64)(lambda name: _Run(opened(self._store), name))
+        self._lists = lru_cache(64)(lambda name: _Runs(opened(self._store), name))
 
     async def _ask(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
         """Call a function with a run that is up to date, in another thread."""
         return await asyncio.to_thread(self._with_run, run_id, call)
 
     def _with_run(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
-        with self._runs.of(f"{self._prefix}run/{run_id}").fresh() as run:
+        with self._runs(f"{self._prefix}run/{run_id}").fresh() as run:
             return call(run)
 
     async def _append(self, name: str, kind: str, data: Data, key: str | None = None) -> None:
@@ -94,7 +95,7 @@ class HansardStepStore:
         await self._append("runs", RUN, _records.dump_python(record, mode="json"))
 
     def _registered(self) -> dict[str, Data]:
-        with self._lists.of(f"{self._prefix}runs").fresh() as runs:
+        with self._lists(f"{self._prefix}runs").fresh() as runs:
             return dict(runs.records)
 
     async def get_run(self, *, run_id: str) -> RunRecord | None:

@@ -2,20 +2,18 @@
 
 An `AdapterProjection` is kept in memory only: a redacted, scrubbed or dropped text has no second copy. It is
 rebuilt when it may be wrong: if the session, or one that it was forked from, lost content, if a revert or a
-clear changed which events count, or if the id belongs to another session now.
+clear changed which events count, or if the id belongs to another session now. Adapters keep those that they
+used last, by the ids of their sessions (`lru_cache`).
 """
 
 import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Final, Generic, Self, TypeVar
+from typing import ClassVar, Final, Self
 
 import hansard
 from hansard import Event
-
-Found = TypeVar("Found")
 
 #: Kinds of events that remove content of earlier ones, and those that change which events count.
 _ERASING: Final = frozenset({"message.redacted", "history.dropped", "session.repaired"})
@@ -140,34 +138,6 @@ def _ancestors(store: hansard.Store, session: hansard.Session) -> list[_Projecti
     except (hansard.SessionDeleted, hansard.InvalidSessionId):
         return None
     return found
-
-
-class Recent(Generic[Found]):
-    """The most recently used projections, by the ids of their sessions; `make` creates one."""
-
-    def __init__(self, make: Callable[[str], Found], limit: int = 64) -> None:
-        self._make = make
-        self._limit = limit
-        self._mutex = threading.Lock()
-        self._known: OrderedDict[str, Found] = OrderedDict()
-
-    def of(self, session_id: str) -> Found:
-        """Return the projection of a session."""
-        with self._mutex:
-            if session_id not in self._known:
-                self._known[session_id] = self._make(session_id)
-            self._known.move_to_end(session_id)
-            if len(self._known) > self._limit:
-                self._known.popitem(last=False)
-            return self._known[session_id]
-
-    def forget(self, session_id: str | None = None) -> None:
-        """Drop the projection of one session, or all."""
-        with self._mutex:
-            if session_id is None:
-                self._known.clear()
-            else:
-                self._known.pop(session_id, None)
 
 
 def shown(events: Iterable[Event]) -> list[Event]:

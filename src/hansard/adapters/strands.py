@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -27,7 +28,7 @@ import msgspec
 import hansard
 from hansard import aio
 from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
-from hansard.adapters.session_projection import AdapterProjection, Recent
+from hansard.adapters.session_projection import AdapterProjection
 from hansard.message import origin, values
 
 try:
@@ -70,10 +71,10 @@ class HansardRepository(SessionRepository):
     def __init__(self, store: StoreLike, *, prefix: str = "") -> None:
         self._store = settled(store)
         self._prefix = prefix
-        self._known = Recent(lambda name: _SessionProjection(opened(self._store), name))
+        self._known = lru_cache(64)(lambda name: _SessionProjection(opened(self._store), name))
 
     def _of(self, session_id: str) -> "_SessionProjection":
-        known = self._known.of(self._prefix + session_id)
+        known = self._known(self._prefix + session_id)
         known.refresh()
         return known
 
@@ -101,7 +102,6 @@ class HansardRepository(SessionRepository):
         if not store.exists(own):
             raise SessionException(f"Session {session_id} does not exist")
         store.delete(own)
-        self._known.forget(own)
         with suppress(hansard.InUse):
             store.purge(own)
 
