@@ -308,21 +308,6 @@ async def test_an_unsettled_change_does_not_undo_a_later_one(store: hansard.Stor
     assert (await got(service)).state == {"app:n": 2}
 
 
-async def test_a_deleted_session_leaves_its_changes(store: hansard.Store) -> None:
-    """Changes of the app's and the user's state outlast a deleted conversation; its id can be reused."""
-    service = HansardSessionService(store)
-    session = await service.create_session(**WHO, session_id="s", state={"user:a": 1})
-    await service.append_event(session, said("hello", changes={"app:b": 2}))
-    await service.delete_session(**WHO, session_id="s")
-    assert await service.get_session(**WHO, session_id="s") is None
-    with pytest.raises(SessionNotFoundError):
-        await service.append_event(session, said("more"))
-    assert store.trash() == [PREFIX + "s"]
-    again = await service.create_session(**WHO, session_id=" s ")
-    assert again.state == {"user:a": 1, "app:b": 2}
-    assert not again.events
-
-
 # -- the kit's own loop -------------------------------------------------------------------------
 
 

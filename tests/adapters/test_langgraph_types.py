@@ -86,34 +86,19 @@ def append_hostile(store: hansard.Store, where: str, given: tuple[str, bytes]) -
     HansardSaver(store).put(AT, empty_checkpoint(), {"source": "input", "step": 0}, {})
     session = store.session("t")
     (event,) = (event for event in session.events() if event.kind == "x.langgraph.checkpoint")
-    kind, data = given
     packed = values.pack(given)
     assert values.unpack(packed) == given
-    told = dict(event.data)
+    # "bytes": the form of values that JSON cannot represent.
+    raw = {"type": given[0], "base64": base64.b64encode(given[1]).decode()}
+    held = {"value": packed, "item": {"list": [packed]}, "bytes": raw}
+    told: dict[str, Any] = {**event.data, "id": "z" * 8}
     if where == "write":
-        writes = [[0, "x", packed]]
-        told = {
-            "ns": "",
-            "checkpoint": told["id"],
-            "task": "task",
-            "path": "",
-            "writes": writes,
-        }
-        session.append("x.langgraph.writes", told)
+        place = {"ns": "", "checkpoint": event.data["id"], "task": "task", "path": ""}
+        session.append("x.langgraph.writes", {**place, "writes": [[0, "x", packed]]})
         return
-    told["id"] = "z" * 8
-    if where == "value":
-        told |= {"versions": {"x": "1"}, "values": {"x": packed}}
-    elif where == "item":
-        told |= {"versions": {"x": "1"}, "values": {"x": {"list": [packed]}}}
-    elif where == "bytes":
-        # The form of values that JSON cannot represent.
-        told |= {
-            "versions": {"x": "1"},
-            "values": {"x": {"type": kind, "base64": base64.b64encode(data).decode()}},
-        }
-    else:
-        told[where] = packed
+    told |= (
+        {"versions": {"x": "1"}, "values": {"x": held[where]}} if where in held else {where: packed}
+    )
     session.append("x.langgraph.checkpoint", told)
 
 

@@ -34,7 +34,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.tools import DeferredToolResults, RunContext
-from pydantic_ai_harness.compaction import SummarizingCompaction
 from pydantic_ai_harness.step_persistence import (
     ContinuableSnapshot,
     InMemoryStepStore,
@@ -467,24 +466,6 @@ def test_a_changed_history_is_stored(store: hansard.Store) -> None:
     assert "still 4711" not in texts(session, view="history")
 
 
-def test_the_compaction_of_the_harness(store: hansard.Store) -> None:
-    """A run begins with the harness' summaries, which keep the first prompt."""
-    persistence = SessionPersistence(store)
-    model = FunctionModel(lambda *_: ModelResponse(parts=[TextPart("in short")]))
-    agent = agent_of(
-        persistence, SummarizingCompaction(model=model, max_messages=6, keep_messages=2)
-    )
-    for number in range(6):
-        result = run(agent.run(str(number), conversation_id="s"))
-        # The framework joins two consecutive requests when a run begins.
-        stored = [part for message in run(persistence.load("s")) for part in message.parts]
-        assert stored == [part for message in result.all_messages() for part in message.parts]
-    assert "in short" in texts(store.session("s"))
-    assert [
-        str(n) for n in range(6) if str(n) not in texts(store.session("s"), view="history")
-    ] == []
-
-
 def test_a_copied_history_is_the_same(store: hansard.Store) -> None:
     """A processor that copies all messages changes nothing."""
     agent = processed(store, copy.deepcopy)
@@ -729,18 +710,6 @@ def test_a_step_store_stores_a_message_once(store: hansard.Store) -> None:
     assert len(session.messages()) <= len(history) + 1
     assert "look 0" in texts(session)
     assert run(continue_run(steps, run_id=record.run_id)) == history
-
-
-def test_a_run_that_begins_again_is_new(store: hansard.Store) -> None:
-    """After a run was purged, no snapshot of it is known, also by a store that has read it."""
-    steps = HansardStepStore(store)
-    snapshot = ContinuableSnapshot(run_id="r", step_index=1, messages=MESSAGES[:2])
-    for _ in range(2):
-        assert run(steps.latest_snapshot(run_id="r")) is None
-        run(steps.save_snapshot(snapshot))
-        assert run(steps.latest_snapshot(run_id="r")) == snapshot
-        store.delete("steps/run/r")
-        store.purge("steps/run/r")
 
 
 @pytest.mark.parametrize("keep", [0, -1, 1.5, "2"])

@@ -154,8 +154,6 @@ def adk(service: Any, given: list[Any]) -> list[Any]:
         await service.append_event(session, event)
         other = Event(author="a", actions=actions, custom_metadata={"v": given})
         await service.append_event(session, other)
-        for number in range(40):  # beyond the events that are read first
-            await service.append_event(session, Event(author="a", id=f"later {number}"))
         return await service.get_session(**names)
 
     session = asyncio.run(run())
@@ -215,19 +213,6 @@ def claude(store: Any, given: list[Any]) -> list[Any]:
     return kept
 
 
-class InMemory:
-    """Keeps the messages of Pydantic AI unchanged."""
-
-    async def save(self, _: str, messages: list[Any]) -> int:
-        """Keep messages."""
-        self.messages = messages
-        return len(messages)
-
-    async def load(self, _: str) -> list[Any]:
-        """Return them."""
-        return self.messages
-
-
 def pydantic_ai(kept: Any, given: list[Any]) -> list[Any]:
     """Messages of Pydantic AI; stored messages are not stored again."""
     messages = [
@@ -237,9 +222,8 @@ def pydantic_ai(kept: Any, given: list[Any]) -> list[Any]:
 
     async def run() -> Any:
         assert await kept.save("s", messages) == len(messages)
-        if not isinstance(kept, InMemory):
-            assert await kept.save("s", await kept.load("s")) == 0
-            assert await kept.save("s", messages) == 0
+        assert await kept.save("s", await kept.load("s")) == 0
+        assert await kept.save("s", messages) == 0
         return await kept.load("s")
 
     *calls, result = asyncio.run(run())
@@ -260,7 +244,7 @@ def pydantic_steps(store: Any, given: list[Any]) -> list[Any]:
     return [message.parts[0].content for message in asyncio.run(run()).messages]
 
 
-#: By adapter: the operation, and how to create the adapter and the framework's own store.
+#: By adapter: the operation, and how to create the adapter and the framework's own store, if there is one.
 ADAPTERS: dict[str, tuple[Callable[[Any, list[Any]], list[Any]], Any, Any]] = {
     "openai": (openai_agents, lambda s: HansardSession("s", s), lambda _: SQLiteSession("s")),
     "langchain": (
@@ -276,7 +260,7 @@ ADAPTERS: dict[str, tuple[Callable[[Any, list[Any]], list[Any]], Any, Any]] = {
         lambda path: FileSessionManager("other", storage_dir=str(path)),
     ),
     "claude": (claude, HansardSessionStore, lambda _: InMemorySessionStore()),
-    "pydantic": (pydantic_ai, SessionPersistence, lambda _: InMemory()),
+    "pydantic": (pydantic_ai, SessionPersistence, None),
     "steps": (pydantic_steps, HansardStepStore, lambda _: InMemoryStepStore()),
 }
 
@@ -297,6 +281,7 @@ def test_values_come_back_equal(
         assert not store.sessions().items
         return
     if not alike(found, given):
+        assert theirs is not None
         assert alike(found, run(theirs(tmp_path / "theirs"), given))
 
 
