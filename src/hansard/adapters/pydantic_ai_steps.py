@@ -6,7 +6,7 @@
 
 Each run is a session, and one more session lists the runs. Snapshots share their messages, which every
 framework can read. Steps, snapshots and tool effects are application events. The store answers as the
-harness' `InMemoryStepStore` does.
+harness' own stores do.
 """
 
 import asyncio
@@ -204,9 +204,8 @@ class _Run(AdapterProjection):
         #: Messages by their seqs, and the seqs by the messages as JSON.
         self.messages: dict[int, Data] = {}
         self.places: dict[str, int] = {}
-        #: The highest number that a snapshot's key begins with, and the keys that begin with it.
-        self.highest = -1
-        self.highest_keys: set[str] = set()
+        #: The idempotency keys of all snapshots, also of those that are not kept.
+        self.keys: set[str] = set()
 
     def _add(self, event: hansard.Event) -> None:
         if event.message is not None:
@@ -221,12 +220,7 @@ class _Run(AdapterProjection):
             self._add_snapshot(**event.data)
 
     def _add_snapshot(self, snapshot: Data, messages: list[int], keep: int | None) -> None:
-        key = snapshot["idempotency_key"]
-        number = _number(key)
-        if number >= 0:
-            if number > self.highest:
-                self.highest, self.highest_keys = number, set()
-            self.highest_keys.add(key)
+        self.keys.add(snapshot["idempotency_key"])
         self.snapshots.append((snapshot, messages))
         if keep is not None and len(self.snapshots) > keep:
             kept = self.snapshots[-keep:]
@@ -249,7 +243,7 @@ class _Run(AdapterProjection):
         `SeqConflict` if another process appended concurrently.
         """
         key = data["idempotency_key"]
-        if key is not None and self._is_known(key):
+        if key is not None and key in self.keys:
             return True
         new: list[Data] = []
         places = dict(self.places)
@@ -261,21 +255,6 @@ class _Run(AdapterProjection):
         told = {"snapshot": data, "messages": seqs, "keep": keep}
         self.handle.append_all([*events, (SNAPSHOT, told)], expected_seq=self.seq)
         return True
-
-    def _is_known(self, key: str) -> bool:
-        number = _number(key)
-        if 0 <= number < self.highest or (number == self.highest and key in self.highest_keys):
-            return True
-        return any(data["idempotency_key"] == key for data, _ in self.snapshots)
-
-
-def _number(key: str | None) -> int:
-    """Return the number that the harness' keys begin with, which increases; -1 without one."""
-    begin, colon, _ = (key or "").partition(":")
-    try:
-        return int(begin) if colon else -1
-    except ValueError:
-        return -1
 
 
 def _text(native: Data) -> str:
