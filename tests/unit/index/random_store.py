@@ -26,110 +26,32 @@ class RandomStore:
         self.store = store
         self.rng = rng
         self.folders = folders
-        self._deeds: list[Callable[[], object]] = [
-            *[self.say] * 4,
-            self.describe,
-            self.describe,
-            self.name,
-            self.name_automatically,
-            self.use,
-            self.use,
-            self.put_away,
-            self.fork,
-            self.fork,
-            self.delete,
-            self.restore,
-            self.redact,
-            self.belong,
-            self.compact,
-            self.forget,
-        ]
 
     def do(self, count: int = 1) -> None:
-        """Make some calls; ignore refused ones."""
+        """Make some calls, on existing sessions and others; ignore refused ones."""
         for _ in range(count):
             with contextlib.suppress(hansard.HansardError):
-                self.rng.choice(self._deeds)()
+                session = self.store.session(self.rng.choice(IDS))
+                self.rng.choice(self._calls(session))()
 
-    def any_id(self) -> str:
-        """Return an id, of an existing session or not."""
-        return self.rng.choice(IDS)
-
-    def session(self) -> hansard.Session:
-        """Return a session, existing or not."""
-        return self.store.session(self.any_id())
-
-    def say(self) -> None:
-        """Add messages."""
-        count = self.rng.randrange(1, 4)
-        self.session().add_messages([{"role": "user", "content": "x" * 20}] * count)
-
-    def describe(self) -> None:
-        """Set or remove metadata."""
-        key = self.rng.choice(KEYS)
-        self.session().patch_metadata({key: self.rng.choice([*VALUES, None])})
-
-    def name(self) -> None:
-        """Set a title."""
-        self.session().set_title(self.rng.choice(TITLES))
-
-    def name_automatically(self) -> None:
-        """Set an automatic title, or a title by metadata."""
-        title = self.rng.choice(TITLES)
-        if self.rng.random() < 0.5:
-            self.session().set_title(title, automatic=True)
-        else:
-            self.session().set_metadata(title=self.rng.choice([title, 7, None]))
-
-    def use(self) -> None:
-        """Record usage of a model."""
-        self.session().record_usage(
-            model=self.rng.choice("mn"), input_tokens=self.rng.randrange(9), cost=0.5
-        )
-
-    def put_away(self) -> None:
-        """Archive, close, or undo it."""
-        session = self.session()
-        self.rng.choice([session.archive, session.unarchive, session.close, session.reopen])()
-
-    def fork(self) -> None:
-        """Fork a session at a random seq."""
-        session = self.session()
-        session.fork(
-            self.any_id(), at=self.rng.randrange(1, session.seq + 1) if session.seq else None
-        )
-
-    def delete(self) -> None:
-        """Delete a session; its forks stay."""
-        self.store.delete(self.any_id())
-
-    def restore(self) -> None:
-        """Restore or purge a deleted session."""
-        deleted = self.store.trash()
-        if deleted:
-            self.rng.choice([self.store.restore, self.store.restore, self.store.purge])(
-                self.rng.choice(deleted)
-            )
-
-    def redact(self) -> None:
-        """Redact a message."""
-        session = self.session()
-        session.redact(self.rng.randrange(1, session.seq + 2))
-
-    def forget(self) -> None:
-        """Scrub a title."""
-        self.session().scrub(self.rng.choice(["Refund", "refund of"]))
-
-    def belong(self) -> None:
-        """Set or remove the workspace."""
-        if self.rng.random() < 0.2:
-            self.session().patch_metadata({"workspace": None})
-        else:
-            self.session().set_workspace(self.rng.choice(self.folders))
-
-    def compact(self) -> None:
-        """Compact a session, or all."""
-        if self.rng.random() < 0.3:
-            self.store.compact()
-        else:
-            self.session().compact()
+    def _calls(self, session: hansard.Session) -> list[Callable[[], object]]:
+        pick, number, store = self.rng.choice, self.rng.randrange, self.store
+        message = {"role": "user", "content": "x" * 20}
+        return [
+            *[lambda: session.add_messages([message] * number(1, 4))] * 4,
+            *[lambda: session.patch_metadata({pick(KEYS): pick([*VALUES, None])})] * 2,
+            lambda: session.set_title(pick(TITLES)),
+            lambda: session.set_title(pick(TITLES), automatic=True),
+            lambda: session.set_metadata(title=pick([*TITLES, 7, None])),
+            *[lambda: session.record_usage(model=pick("mn"), input_tokens=number(9), cost=0.5)] * 2,
+            pick([session.archive, session.unarchive, session.close, session.reopen]),
+            *[lambda: session.fork(pick(IDS), at=number(session.seq) + 1 if session.seq else None)]
+            * 2,
+            lambda: store.delete(session.id),
+            lambda: pick([store.restore, store.restore, store.purge])(pick(store.trash() or [""])),
+            lambda: session.redact(number(1, session.seq + 2)),
+            lambda: session.scrub(pick(["Refund", "refund of"])),
+            *[lambda: session.set_workspace(pick(self.folders))] * 4,
+            lambda: session.patch_metadata({"workspace": None}),
+            pick([store.compact, session.compact, session.compact]),
+        ]

@@ -85,22 +85,6 @@ def test_a_scoped_store_counts_only_forks_that_it_sees(store: Store) -> None:
     assert part.count() == part.stats().sessions == 2
 
 
-def test_a_damaged_fork_is_still_listed_below_its_parent(tmp_path: Path) -> None:
-    """N-35: damage in the middle of a fork's log does not hide its parent."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store:
-        store.session("parent").add_message({"n": 1})
-        fork = store.session("parent").fork("fork")
-        fork.add_messages([{"n": number} for number in range(20)])
-    path = log_of(root, "fork")
-    flip(path)
-    with hansard.open(root, durability="os") as store:
-        found = {info.id: info for info in store.sessions().items}
-    assert found["fork"].damaged
-    assert (found["fork"].parent, found["fork"].forked_at) == ("parent", 1)
-    assert found["parent"].children == 1
-
-
 def test_a_redaction_while_its_forks_are_described_reaches_them_in_the_next_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import hansard
 from hansard import Page, SessionInfo, Store
-from tests.unit.disk_probe import index_of, tree
+from tests.unit.disk_probe import index_of
 from tests.unit.index import reference_listing
 from tests.unit.index.random_store import IDS, KEYS, TITLES, VALUES, RandomStore
 
@@ -90,37 +90,6 @@ def test_a_listing_agrees_with_the_logs(
             if kind == "os" and turn % 6 == 3:
                 for path in root.glob("index*"):
                     path.unlink()
-
-
-def test_a_read_only_store_is_listed_and_nothing_is_written(
-    tmp_path: Path, rng: random.Random, folders: list[Path]
-) -> None:
-    """N-76, N-86: a read-only store lists the same with and without an index, and writes no file."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store:
-        RandomStore(store, rng, folders).do(60)
-        expected = reference_listing.everything(store)
-        assert store.sessions().items == expected
-    for index in (True, False):
-        if not index:
-            for path in root.glob("index*"):
-                path.unlink()
-        before = tree(tmp_path)
-        with hansard.open(root, read_only=True) as store:
-            assert store.sessions().items == expected
-            assert store.count() == len(expected)
-            assert store.stats().sessions == len(expected)
-            latest = store.latest()
-            assert (None if latest is None else latest.id) == newest(expected)
-        assert tree(tmp_path) == before
-
-
-def newest(known: list[SessionInfo]) -> str | None:
-    """Return the id of the session with the last activity."""
-    found = [
-        info for info in reference_listing.listing(known, order="-updated") if not info.archived
-    ]
-    return found[0].id if found else None
 
 
 def test_a_listing_has_the_size_after_another_process_compacted(tmp_path: Path) -> None:
