@@ -70,24 +70,12 @@ def test_the_code_writes_the_lines_of_the_worked_example() -> None:
         if raw.endswith(format.TORN):
             crc = format.crc32(raw, crc)
             continue
-        line = json.loads(raw)
-        time = line["time"].encode()
-        ctl = line.get("ctl", 0)
-        if "log" in line:
-            made, crc = format.note(line["log"], line["seq"], time, line["data"], crc, ctl=ctl)
+        line = format.decode_line(raw)
+        if line.log is None:
+            made, crc = format.copy_record(line, crc, ctl=line.ctl)
         else:
-            data = json.dumps(line["data"], separators=(",", ":")).encode()
-            made, crc = format.record(
-                line["seq"],
-                time,
-                line["kind"].encode(),
-                data,
-                crc,
-                key=line.get("key"),
-                more=line.get("more", 0),
-                control=line.get("control", False),
-                ctl=ctl,
-            )
+            time, data = line.time.encode(), json.loads(bytes(line.data))
+            made, crc = format.note(line.log, line.seq, time, data, crc, ctl=line.ctl)
         assert made == raw
         framed += 1
     assert framed == 7

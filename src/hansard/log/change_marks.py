@@ -127,19 +127,11 @@ class MarkFiles:
         data = disk.read_all(self._directory.descriptor, str(epoch), 2 * MAX_BYTES)
         found = {line.decode("ascii", "replace") for line in data.split(b"\n") if line}
         # Others may be cut off, or lead out of the directory of sessions.
-        return {name for name in found if _is_session(name)}
+        return set(filter(names.is_encoded, found))
 
     def remove(self, epoch: int) -> None:
         """Remove the file of an epoch."""
         disk.remove(self._directory.descriptor, str(epoch))
-
-
-def _is_session(name: str) -> bool:
-    try:
-        names.decode(name)
-    except ValueError:
-        return False
-    return True
 
 
 class ChangeMarks:

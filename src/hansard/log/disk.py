@@ -177,11 +177,10 @@ class FileHolder(Protocol):
 #: Open stores: each keeps its root directory open, to find it after it was renamed.
 open_stores: "WeakSet[object]" = WeakSet()
 
-#: Guards the three variables below. Re-entrant, for signal handlers.
+#: Guards `_holders`. Re-entrant, for signal handlers.
 _holders_mutex = ForkLock()
+#: The holders, the least recently used first, with their numbers of descriptors.
 _holders: "OrderedDict[ref[FileHolder], int]" = OrderedDict()
-_latest: "ref[FileHolder] | None" = None
-_held = 0
 
 
 def file_budget() -> int:
@@ -193,40 +192,35 @@ def file_budget() -> int:
 
 def files_held() -> int:
     """Return the number of descriptors that the holders may have open."""
-    return _held
+    return sum(_holders.values())
 
 
 def hold_files(holder: FileHolder) -> None:
     """Record that a holder opens files; over the budget, close those of the least recently used ones."""
-    global _latest, _held  # noqa: PLW0603 - one budget for the process is the point
+    over: list[ref[FileHolder]] = []
     me = ref(holder)
-    if me is _latest:
-        return
-    over: list[FileHolder] = []
     with _holders_mutex.lock:
-        _latest = me
-        _held += holder.descriptors - _holders.pop(me, 0)
         _holders[me] = holder.descriptors
-        most = file_budget()
-        while _held > most and len(_holders) > 1:
+        _holders.move_to_end(me)
+        excess = files_held() - file_budget()
+        while excess > 0 and len(_holders) > 1:
             oldest, count = _holders.popitem(last=False)
-            _held -= count
-            found = oldest()
-            if found is not None:
-                over.append(found)
-    for found in over:
-        found.release_files(wait=False)
+            excess -= count
+            over.append(oldest)
+    _release(over)
+
+
+def _release(holders: list["ref[FileHolder]"]) -> None:
+    for holder in holders:
+        if (found := holder()) is not None:
+            found.release_files(wait=False)
 
 
 def _release_idle_files() -> None:
-    global _latest, _held  # noqa: PLW0603 - as above
     with _holders_mutex.lock:
-        _latest = None
-        holders = [found for one in _holders if (found := one()) is not None]
+        holders = list(_holders)
         _holders.clear()
-        _held = 0
-    for found in holders:
-        found.release_files(wait=False)
+    _release(holders)
 
 
 def _open(path: str, flags: int, mode: int = 0o777, *, directory: int | None = None) -> int:

@@ -205,12 +205,16 @@ def decode(name: str) -> str | None:
 
 def is_hashed(name: str) -> bool:
     """Return whether the id cannot be decoded from this name (F-11)."""
-    if _HASH_MARK not in name:
-        return False
+    return _HASH_MARK in name and is_encoded(name)
+
+
+def is_encoded(name: str) -> bool:
+    """Return whether some session id has this name."""
     try:
-        return decode(name) is None
+        decode(name)
     except ValueError:
         return False
+    return True
 
 
 def _prefix(units: list[str]) -> str:

@@ -88,17 +88,7 @@ def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> b
     lines = [head]
     crc, ctl, offset = mark.crc, 0, len(head)
     for seq, record in enumerate(records, before + 1):
-        line, crc = format.record(
-            seq,
-            TIME.encode(),
-            b"message.added",
-            record.data,
-            crc,
-            key=record.key,
-            more=record.more,
-            control=record.control,
-            ctl=ctl,
-        )
+        line, crc = format.copy_record(line_of(seq, record), crc, ctl=ctl)
         if record.control:
             ctl = offset
         offset += len(line)

@@ -157,16 +157,14 @@ import zstandard
 import hansard
 from hansard.log.sealed_segment import SealedSegment
 from hansard.log.segment_reader import SegmentReader
-segment = SealedSegment(os.open(sys.argv[1], os.O_RDONLY), "log", "s")
 limit = 300 * {MEBIBYTE}
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-calls = {{
-    "read": lambda: list(SegmentReader(segment).forwards(segment.start, segment.end)),
-    "check": segment.check,
-}}
-for name in sys.argv[2:]:
+for name in "read", "check":
     try:
-        calls[name]()
+        segment = SealedSegment(os.open(sys.argv[1], os.O_RDONLY), "log", "s")
+        if name == "read":
+            list(SegmentReader(segment).forwards(segment.start, segment.end))
+        segment.check()
     except hansard.Damaged as error:
         print(name, error.reason)
     else:
@@ -174,10 +172,10 @@ for name in sys.argv[2:]:
 """
 
 
-def confined(path: Path, *calls: str) -> str:
+def confined(path: Path) -> str:
     """Read a sealed segment in a process with little memory; return why it was refused."""
     done = subprocess.run(
-        [sys.executable, "-c", CONFINED, path, *calls],
+        [sys.executable, "-c", CONFINED, path],
         capture_output=True,
         text=True,
         timeout=60,
@@ -205,7 +203,7 @@ def test_a_frame_that_holds_too_much_is_refused(tmp_path: Path, says: bool, clai
     packed = bomb(1 << 30, says=says)
     path = seal(tmp_path / "a", [Record(b"{}")], compress=lambda _: packed)
     reindexed(path, size=claimed)
-    assert "frame" in confined(path, "read", "check")
+    assert confined(path).count("frame") >= 2
 
 
 def test_an_index_that_is_longer_than_one_can_be_is_refused(tmp_path: Path) -> None:
@@ -216,20 +214,7 @@ def test_an_index_that_is_longer_than_one_can_be_is_refused(tmp_path: Path) -> N
         file.truncate(2 << 30)
         file.seek(0, 2)
         file.write(INDEX_END.pack(1 << 30, 0, sealed_segment.OURS) + table)
-    script = (
-        CONFINED.replace("segment = SealedSegment", "make = lambda: SealedSegment")
-        .replace(
-            '"read": lambda: list(SegmentReader(segment).forwards(segment.start, segment.end)),',
-            '"read": make,',
-        )
-        .replace('"check": segment.check,', "")
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, path, "read"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "does not fit" in done.stdout
+    assert "does not fit" in confined(path)
 
 
 def test_the_index_is_small(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def _expected(*parts: str) -> str:
         case [name]:
             ours = name in {names.MARKER, names.INDEX} or names.is_index_database(name)
         case [names.SESSIONS | names.TRASH, name]:
-            return "directory" if _is_encoded(name) else ""
+            return "directory" if names.is_encoded(name) else ""
         case [names.INTERNAL, name]:
             return "directory" if names.internal_name(name) is not None else ""
         case [names.MARKS, name]:
@@ -255,15 +255,6 @@ def _expected(*parts: str) -> str:
         case _:
             ours = parts[-1].startswith(_DAMAGED) or names.sealed_first_seq(parts[-1]) is not None
     return "file" if ours else ""
-
-
-def _is_encoded(name: str) -> bool:
-    """Return whether a name is the directory name of a session id."""
-    try:
-        names.decode(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _spelled(name: str) -> str:
