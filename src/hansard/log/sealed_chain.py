@@ -81,8 +81,6 @@ class SealedChain:
         self.open_directory = open_directory
         #: The files by their first seqs, in order.
         self._files: list[tuple[int, str]] = []
-        #: Bytes of the files, until the directory is listed again.
-        self._size: int | None = None
         self._parts: OrderedDict[str, SealedPart] = OrderedDict()
         #: Guards the open parts: the threads of a process share a chain.
         self._mutex = threading.RLock()
@@ -130,17 +128,15 @@ class SealedChain:
 
     def size(self) -> int:
         """Return the bytes of the files."""
-        if self._size is None:
-            self._list()
-            directory = self.open_directory()
-            size = 0
-            with disk.reporting("read", self._path):
-                for _, name in self._files:
-                    # A missing one is part of another by now.
-                    with contextlib.suppress(FileNotFoundError):
-                        size += disk.status(directory, name).st_size
-            self._size = size
-        return self._size
+        self._list()
+        directory = self.open_directory()
+        size = 0
+        with disk.reporting("read", self._path):
+            for _, name in self._files:
+                # A missing one is part of another by now.
+                with contextlib.suppress(FileNotFoundError):
+                    size += disk.status(directory, name).st_size
+        return size
 
     def _begin(self) -> int:
         """Return the seq before the log's first event."""
@@ -159,7 +155,6 @@ class SealedChain:
         # A name may belong to another file by now.
         with self._mutex:
             self._parts.clear()
-        self._size = None
         # If a segment exists compressed and not, the compressed one, which sorts later.
         self._files = list(dict(found).items())
 

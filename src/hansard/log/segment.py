@@ -6,8 +6,6 @@ A segment gets its name complete, with header and first records, or not at all (
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from hansard.log import disk, format, names
 from hansard.log.format import Position
 from hansard.log.segment_reader import Segment
@@ -25,14 +23,6 @@ def header(
     data = {"version": format.VERSION, "session": session_id, **(facts or {})}
     line, crc = format.note("header", before, time, data, 0)
     return line, Position(len(line), before, crc)
-
-
-def next_header(segment: Segment, previous: format.Previous, first: bytes) -> bytes:
-    """Frame the header of the segment that follows another."""
-    facts: dict[str, Any] = {"previous": previous, "created": segment.time}
-    if first:
-        facts["first"] = msgspec.Raw(first)
-    return header(segment.session_id, before=previous.seq, time=format.now(), facts=facts)[0]
 
 
 def sealed_files(directory: int, first: int) -> tuple[list[tuple[int, str]], list[str]]:
@@ -65,7 +55,7 @@ def create_segment(directory: int, path: str, session_id: str, content: bytes) -
     return _create(directory, path, session_id, content, publish)
 
 
-def replace_segment(directory: int, segment: Segment, name: str, content: bytes) -> Segment:
+def replace_segment(directory: int, segment: Segment, content: bytes) -> Segment:
     """Give a sealed segment its own name, and replace it as the active one by a new segment.
 
     `content`: the header of the new segment. The caller holds the lock, and the sealed segment is durable.
@@ -83,7 +73,7 @@ def replace_segment(directory: int, segment: Segment, name: str, content: bytes)
         if leftovers:
             sync()
         # First the second name, then the new file under the first: there is a log at every moment.
-        _name_twice(directory, segment, name)
+        _name_twice(directory, segment)
         # A power cut may keep the later of two changes and not the earlier one: then only the new file
         # would have a name.
         sync()
@@ -119,11 +109,12 @@ def _create(
     return Segment(descriptor, path, session_id)
 
 
-def _name_twice(directory: int, segment: Segment, name: str) -> None:
+def _name_twice(directory: int, segment: Segment) -> None:
     """Give the sealed segment a second name; without hard links, copy it.
 
     It does not grow any more, so a copy holds the same (F-87). A rename would leave a moment without a log.
     """
+    name = names.unpacked(segment.start.seq + 1)
     try:
         disk.link(directory, names.LOG, name)
     except OSError as error:

@@ -50,8 +50,6 @@ class StoreDirectory:
         named: `sync_names` was done.
     """
 
-    __slots__ = ("__weakref__", "_parts", "failed", "marks", "named", "path", "read_only")
-
     def __init__(self, path: str, *, create: bool, read_only: bool) -> None:
         self.path = disk.absolute(path)
         self.read_only = read_only
@@ -441,8 +439,6 @@ class InternalDirectory(StoreDirectory):
 
     They are never in the trash, and no change mark names them.
     """
-
-    __slots__ = ("_store",)
 
     def __init__(self, store: StoreDirectory) -> None:
         self._store = store

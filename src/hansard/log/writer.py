@@ -9,7 +9,7 @@ processes can sync at the same time.
 import contextlib
 import errno
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -22,17 +22,11 @@ from hansard.errors import (
     SyncFailed,
     UnknownFormat,
 )
-from hansard.log import disk, format, names
+from hansard.log import disk, format
 from hansard.log.disk import Lock
 from hansard.log.format import LogEnd, Position
 from hansard.log.group_commit import GroupCommit
-from hansard.log.segment import (
-    create_segment,
-    header,
-    next_header,
-    replace_segment,
-    sealed_files,
-)
+from hansard.log.segment import create_segment, header, replace_segment, sealed_files
 from hansard.log.segment_reader import Segment, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
 from hansard.log.store_directory import deleted, sweep
@@ -522,14 +516,16 @@ class LogWriter:
         previous = format.Previous(
             end.position.seq, end.position.crc, time or reader.last_time(end.position)
         )
-        first = segment.first_record
+        facts: dict[str, Any] = {"previous": previous, "created": segment.time}
         if segment.previous is None:
             line = reader.first(end.position)
             # Without its data: what is erased one day must not remain in headers.
-            first = msgspec.json.encode({"seq": line.seq, "time": line.time, "kind": line.kind})
-        content = next_header(segment, previous, first)
-        name = names.unpacked(segment.start.seq + 1)
-        made = replace_segment(files.directory.descriptor, segment, name, content)
+            facts["first"] = {"seq": line.seq, "time": line.time, "kind": line.kind}
+        elif segment.first_record:
+            facts["first"] = msgspec.Raw(segment.first_record)
+        now = format.now()
+        content, _ = header(segment.session_id, before=previous.seq, time=now, facts=facts)
+        made = replace_segment(files.directory.descriptor, segment, content)
         # First unknown: an interrupted thread must not take the old end for that of the new file.
         files.end = None
         files.reader = SegmentReader(made)
