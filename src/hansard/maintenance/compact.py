@@ -51,9 +51,6 @@ QUICK: Final = 3
 #: Forks that a compaction of the store checks for changes, for each session: the nearest ones.
 _NEAREST: Final = 64
 
-#: Seconds without a scheduled session after which the background thread ends.
-_PATIENCE: Final = 2.0
-
 
 class CompactReport(msgspec.Struct, frozen=True):
     """What a compaction did.
@@ -364,43 +361,40 @@ class BackgroundCompactor:
 
     def after_fork(self) -> None:
         """Start without a thread: a forked child does not inherit it."""
-        self._changed = threading.Condition()
+        # Re-entrant: a signal handler may append while its thread schedules.
+        self._mutex = threading.RLock()
         self._thread: threading.Thread | None = None
         #: In order; the first one is compacted now.
         self._scheduled: dict[str, None] = {}
 
     def schedule(self, session_id: str) -> None:
         """Compact a session soon."""
-        with self._changed:
+        with self._mutex:
             if self._stopped or session_id in self._scheduled:
                 return
             self._scheduled[session_id] = None
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=_run, args=(ref(self),), name="hansard-compaction", daemon=True
-                )
+                name = "hansard-compaction"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
-            self._changed.notify()
 
     def stop(self) -> None:
         """Interrupt the current compaction and start no other; return when the thread has ended."""
-        with self._changed:
+        with self._mutex:
             self._stopped = True
             self._scheduled.clear()
-            self._changed.notify()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def next(self) -> str | None:
-        """Return the next session to compact; None if the thread must end."""
-        with self._changed:
-            if not self._scheduled and not self._stopped:
-                self._changed.wait(_PATIENCE)
-            if self._stopped or not self._scheduled:
-                self._thread = None
-                return None
-            return next(iter(self._scheduled))
+    def _run(self) -> None:
+        while True:
+            with self._mutex:
+                session_id = next(iter(self._scheduled), None)
+                if session_id is None:
+                    self._thread = None
+                    return
+            self.compact(session_id)
 
     def compact(self, session_id: str) -> None:
         """Compact a session, if its store is still open."""
@@ -430,21 +424,10 @@ class BackgroundCompactor:
         else:
             self._failed.discard(session_id)
         finally:
-            with self._changed:
+            with self._mutex:
                 self._scheduled.pop(session_id, None)
 
     def _check(self, done: int, total: int) -> None:
         del done, total
         if self._stopped:
             raise _Stopped
-
-
-def _run(found: "ref[BackgroundCompactor]") -> None:
-    """Run the thread, which refers to the compactor only while it works."""
-    while True:
-        compactor = found()
-        session_id = None if compactor is None else compactor.next()
-        if compactor is None or session_id is None:
-            return
-        compactor.compact(session_id)
-        del compactor

@@ -30,7 +30,6 @@ NAME = "hansard-compaction"
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let sessions be sealed at 20 kB, and look that no thread is left."""
     monkeypatch.setattr(local_log, "SEAL", 20_000)
-    monkeypatch.setattr(compaction, "_PATIENCE", 0.1)
     yield
     gc.collect()
     for thread in threading.enumerate():
