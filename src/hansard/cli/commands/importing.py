@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -70,7 +70,11 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
     with call.writing(create=True) as store:
         for name in names:
             try:
-                with call.screen.progress(name) as progress, _opened(name) as file:
+                stdin = nullcontext(sys.stdin.buffer)
+                with (
+                    call.screen.progress(name) as progress,
+                    stdin if name == "-" else Path(name).open("rb") as file,
+                ):
                     pieces = _pieces(file, progress)
                     done.append((name, store.import_session(pieces, id=session_id)))
             except hansard.HansardError as error:
@@ -91,10 +95,6 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
     return FAILED if failed else None
 
 
-def _opened(name: str) -> AbstractContextManager[IO[bytes]]:
-    return nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
-
-
 def _pieces(file: IO[bytes], update: Callable[[int, int], None]) -> Iterator[bytes]:
     done, total = 0, os.fstat(file.fileno()).st_size
     while piece := file.read(_PIECE):
@@ -108,8 +108,12 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
     from hansard import importers
 
     reason = ""
+    try:
+        opened = call.reading() if dry_run else call.writing(create=True)
+    except hansard.StoreNotFound:
+        opened = hansard.open("memory:")  # for a dry run, like an empty store
     with (
-        _opened_store(call, dry_run=dry_run) as store,
+        opened as store,
         call.screen.progress(f"importing {kind}", unit="files") as progress,
     ):
         try:
@@ -120,15 +124,6 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
             report, reason = error.report, str(error)
     _show_foreign(call, report, reason)
     return FAILED if report.skipped or reason else None
-
-
-def _opened_store(call: Call, *, dry_run: bool) -> "hansard.Store":
-    if not dry_run:
-        return call.writing(create=True)
-    try:
-        return call.reading()
-    except hansard.StoreNotFound:
-        return hansard.open("memory:")  # like an empty store
 
 
 def _show_foreign(call: Call, report: "Report", reason: str) -> None:
