@@ -268,7 +268,7 @@ class _Copier:
             try:
                 self._check_parent(session_id)
                 self._copy(session_id)
-                if self._copied > before and session_id in ancestors:
+                if self._copied > before and session_id not in self._wanted:
                     self._delete_as_in_source(session_id)
             except HansardError as error:
                 self._failed[session_id] = str(error)
