@@ -49,7 +49,8 @@ def command(call: Call, directory: str | None) -> None:
     begun = time.perf_counter()
     figures: Figures = {"store": str(store)}
     for scene in _SCENES:
-        figures |= scene(_Stage(store, screen))
+        with hansard.open(store) as opened:
+            figures |= scene(_Stage(store, screen, opened)) or {}
     figures["seconds"] = round(time.perf_counter() - begun, 1)
     screen.document(figures)
     # The program next to this Python, if it is not on PATH, as in a checkout.
@@ -80,6 +81,7 @@ class _Stage(NamedTuple):
 
     path: Path
     screen: Screen
+    store: "hansard.Store"
 
     def scene(self, title: str) -> None:
         """Print the title of a scene."""
@@ -100,24 +102,22 @@ class _Stage(NamedTuple):
         return [file for file in self.path.rglob("*") if file.is_file()]
 
 
-def _conversation(stage: _Stage) -> Figures:
+def _conversation(stage: _Stage) -> None:
     stage.scene("A conversation: each message is one line, synced before the call returns")
-    with hansard.open(stage.path) as store:
-        session = store.create("support/42", metadata={"title": "Refund", "user": "u7"})
-        session.add_message({"role": "user", "content": "Where is my refund?"})
-        event = session.add_message({"role": "assistant", "content": "Let me look."})
-        stage.say(f"the answer is event {event.seq}, written at {event.stamp}")
-        stage.say(f"messages: {session.messages()}")
-        stage.scene("A retry with the same key is one event; an unexpected seq is refused")
-        turn = [{"role": "user", "content": "Thanks."}, {"role": "assistant", "content": "Bye."}]
-        first = [event.seq for event in session.add_messages(turn, key="turn-2")]
-        again = [event.seq for event in session.add_messages(turn, key="turn-2")]
-        stage.say(f"first call: events {first}, retry: {again}")
-        try:
-            session.add_message({"role": "user", "content": "stale"}, expected_seq=3)
-        except hansard.SeqConflict as error:
-            stage.say(f"{type(error).__name__}: {error}")
-    return {}
+    session = stage.store.create("support/42", metadata={"title": "Refund", "user": "u7"})
+    session.add_message({"role": "user", "content": "Where is my refund?"})
+    event = session.add_message({"role": "assistant", "content": "Let me look."})
+    stage.say(f"the answer is event {event.seq}, written at {event.stamp}")
+    stage.say(f"messages: {session.messages()}")
+    stage.scene("A retry with the same key is one event; an unexpected seq is refused")
+    turn = [{"role": "user", "content": "Thanks."}, {"role": "assistant", "content": "Bye."}]
+    first = [event.seq for event in session.add_messages(turn, key="turn-2")]
+    again = [event.seq for event in session.add_messages(turn, key="turn-2")]
+    stage.say(f"first call: events {first}, retry: {again}")
+    try:
+        session.add_message({"role": "user", "content": "stale"}, expected_seq=3)
+    except hansard.SeqConflict as error:
+        stage.say(f"{type(error).__name__}: {error}")
 
 
 def _writers(stage: _Stage) -> Figures:
@@ -125,22 +125,19 @@ def _writers(stage: _Stage) -> Figures:
     begun = time.perf_counter()
     acknowledged = _run_writers(stage.path)
     took = time.perf_counter() - begun
-    with hansard.open(stage.path, read_only=True) as store:
-        session = store.session("meeting")
-        seen: dict[int, list[int]] = {}
-        for message in session.messages():
-            seen.setdefault(message["writer"], []).append(message["number"])
-        kept = all(
-            seen[number] == list(range(len(seen[number]))) and len(seen[number]) >= count
-            for number, count in acknowledged.items()
-        )
-        total, first = sum(acknowledged.values()), acknowledged[0]
-        stage.say(f"acknowledged: {total:,}, stored: {session.seq:,}, in {took:.1f} s")
-        stage.say(f"the killed writer had {first:,} acknowledged; {len(seen[0]):,} are stored")
-        stage.say(
-            f"nothing acknowledged lost, nothing duplicated, each writer's order kept: {kept}"
-        )
-        stored = session.seq
+    session = stage.store.session("meeting")
+    seen: dict[int, list[int]] = {}
+    for message in session.messages():
+        seen.setdefault(message["writer"], []).append(message["number"])
+    kept = all(
+        seen[number] == list(range(len(seen[number]))) and len(seen[number]) >= count
+        for number, count in acknowledged.items()
+    )
+    total, first = sum(acknowledged.values()), acknowledged[0]
+    stage.say(f"acknowledged: {total:,}, stored: {session.seq:,}, in {took:.1f} s")
+    stage.say(f"the killed writer had {first:,} acknowledged; {len(seen[0]):,} are stored")
+    stage.say(f"nothing acknowledged lost, nothing duplicated, each writer's order kept: {kept}")
+    stored = session.seq
     if not kept:
         raise hansard.HansardError(
             f"hansard lost events in {stage.path}: keep the store, and report this"
@@ -195,7 +192,7 @@ def _write(path: str, number: int) -> None:
             print(place + 1, flush=True)  # noqa: T201 - likewise
 
 
-def _interrupted_answer(stage: _Stage) -> Figures:
+def _interrupted_answer(stage: _Stage) -> None:
     stage.scene("A process is killed with -9 while it streams an answer: what it wrote is stored")
     speaker = _start("speaker", stage.path)
     try:
@@ -204,15 +201,13 @@ def _interrupted_answer(stage: _Stage) -> Figures:
     finally:
         speaker.kill()
         speaker.communicate()
-    with hansard.open(stage.path) as store:
-        session = store.session("support/42")
-        message = session.messages()[-1]
-        message["content"] = message["content"][:40] + " …"
-        stage.say(f"the next process sees {message}")
-        session.revert("before the answer")
-        stage.say(f"reverted: the last message is {session.messages()[-1]}")
-        session.add_message({"role": "assistant", "content": "It was sent **on Monday**."})
-    return {}
+    session = stage.store.session("support/42")
+    message = session.messages()[-1]
+    message["content"] = message["content"][:40] + " …"
+    stage.say(f"the next process sees {message}")
+    session.revert("before the answer")
+    stage.say(f"reverted: the last message is {session.messages()[-1]}")
+    session.add_message({"role": "assistant", "content": "It was sent **on Monday**."})
 
 
 def _speak(path: str) -> None:
@@ -232,32 +227,29 @@ def _fork(stage: _Stage) -> Figures:
     stage.scene(
         "A fork is one event, whatever its parent's length; it reads inherited events there"
     )
-    with hansard.open(stage.path) as store:
-        session = store.session("meeting")
-        fork = session.fork("meeting-again", at=100)
-        fork.add_message({"role": "user", "content": "Let us begin again."})
-        took = stage.log_of(fork.id).stat().st_size
-        parent, child = len(session.messages()), len(fork.messages())
-        stage.say(f"{parent:,} messages in the parent, {child} in the fork, which has {took} bytes")
+    session = stage.store.session("meeting")
+    fork = session.fork("meeting-again", at=100)
+    fork.add_message({"role": "user", "content": "Let us begin again."})
+    took = stage.log_of(fork.id).stat().st_size
+    parent, child = len(session.messages()), len(fork.messages())
+    stage.say(f"{parent:,} messages in the parent, {child} in the fork, which has {took} bytes")
     return {"fork_bytes": took}
 
 
-def _torn_log(stage: _Stage) -> Figures:
+def _torn_log(stage: _Stage) -> None:
     stage.scene("A crash leaves half a line: readers ignore it, and the next append closes it")
     path = stage.log_of("meeting")
     before = path.stat().st_size
     with path.open("ab") as file:
         file.write(b'{"seq":99999,"time":"2026-11-16T00:0')
-    with hansard.open(stage.path) as store:
-        session = store.session("meeting")
-        stage.say(f"{len(session.messages()):,} messages are read as before")
-        session.add_message({"role": "user", "writer": -1, "number": 0})
-        for line in path.read_bytes()[before:].decode().splitlines():
-            stage.say(f"  {line[:110]}")
-    return {}
+    session = stage.store.session("meeting")
+    stage.say(f"{len(session.messages()):,} messages are read as before")
+    session.add_message({"role": "user", "writer": -1, "number": 0})
+    for line in path.read_bytes()[before:].decode().splitlines():
+        stage.say(f"  {line[:110]}")
 
 
-def _damage(stage: _Stage) -> Figures:
+def _damage(stage: _Stage) -> None:
     stage.scene("One flipped bit in a log is detected, and nothing overwrites it")
     path = stage.log_of("meeting")
     original = path.read_bytes()
@@ -265,36 +257,33 @@ def _damage(stage: _Stage) -> Figures:
     flipped[len(flipped) // 2] ^= 1
     path.write_bytes(flipped)
     try:
-        with hansard.open(stage.path) as store:
-            try:
-                store.session("meeting").messages()
-            except hansard.Damaged as error:
-                stage.say(f"Damaged: …/{path.name}: byte {error.offset}: {error.reason}")
-            reports = store.verify().sessions
-            damaged = [report.session for report in reports if not report.ok]
-            stage.say(f"{many(len(reports), 'session')} verified; damaged: {', '.join(damaged)}")
+        try:
+            stage.store.session("meeting").messages()
+        except hansard.Damaged as error:
+            stage.say(f"Damaged: …/{path.name}: byte {error.offset}: {error.reason}")
+        reports = stage.store.verify().sessions
+        damaged = [report.session for report in reports if not report.ok]
+        stage.say(f"{many(len(reports), 'session')} verified; damaged: {', '.join(damaged)}")
     finally:
         path.write_bytes(original)
     stage.say("(the bit was flipped back)")
-    return {}
 
 
 def _compaction(stage: _Stage) -> Figures:
     stage.scene("Compaction: logs are compressed, and redacted data is erased")
-    with hansard.open(stage.path) as store:
-        session = store.session("meeting")
-        secret = session.add_message({"role": "user", "content": "the password is swordfish"})
-        session.redact(secret.seq, reason="sent by mistake")
-        messages = session.messages()
-        before = sum(file.stat().st_size for file in stage.files())
-        begun = time.perf_counter()
-        report = store.compact()
-        took = time.perf_counter() - begun
-        after = sum(file.stat().st_size for file in stage.files())
-        same = session.messages() == messages
-        records = (record.raw for record in session.dump())
-        contents = (file.read_bytes() for file in stage.files())
-        there = any(b"swordfish" in data for data in itertools.chain(records, contents))
+    session = stage.store.session("meeting")
+    secret = session.add_message({"role": "user", "content": "the password is swordfish"})
+    session.redact(secret.seq, reason="sent by mistake")
+    messages = session.messages()
+    before = sum(file.stat().st_size for file in stage.files())
+    begun = time.perf_counter()
+    report = stage.store.compact()
+    took = time.perf_counter() - begun
+    after = sum(file.stat().st_size for file in stage.files())
+    same = session.messages() == messages
+    records = (record.raw for record in session.dump())
+    contents = (file.read_bytes() for file in stage.files())
+    there = any(b"swordfish" in data for data in itertools.chain(records, contents))
     compacted = f"{many(report.sessions, 'session')} compacted in {took:.2f} s"
     stage.say(f"{compacted}: {size(before)} before, {size(after)} after")
     stage.say(f"every message is unchanged: {same}")
@@ -304,12 +293,11 @@ def _compaction(stage: _Stage) -> Figures:
 
 def _verify(stage: _Stage) -> Figures:
     stage.scene("Verify: every byte of every session is checked")
-    with hansard.open(stage.path, read_only=True) as store:
-        rows = [
-            [info.id, info.title or "", f"{info.seq:,}", size(info.bytes)]
-            for info in store.sessions().items
-        ]
-        report = store.verify()
+    rows = [
+        [info.id, info.title or "", f"{info.seq:,}", size(info.bytes)]
+        for info in stage.store.sessions().items
+    ]
+    report = stage.store.verify()
     stage.screen.table(["session", "title", "events", "size"], rows, numbers="events size")
     verdict = "all valid" if report.ok else "DAMAGED"
     stage.say(f"{many(len(rows), 'session')}, {verdict}")
