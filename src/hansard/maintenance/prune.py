@@ -8,6 +8,7 @@ stays keeps its ancestors.
 
 from contextlib import suppress
 from datetime import timedelta
+from graphlib import TopologicalSorter
 from typing import Any, Final
 
 import msgspec
@@ -203,19 +204,8 @@ class _Plan:
         for session_id in list(self.doomed):
             if any(fork not in self.doomed for fork in self._children.get(session_id, ())):
                 self._keep_for_forks(session_id)
-        # From the leaves: a session follows when all of its forks are in the order.
-        waiting = {found: len(self._children.get(found, ())) for found in self.doomed}
-        order = [found for found, count in waiting.items() if count == 0]
-        for session_id in order:
-            parent = self._parents.get(session_id)
-            if parent in waiting:
-                waiting[parent] -= 1
-                if waiting[parent] == 0:
-                    order.append(parent)
-        for session_id in set(self.doomed) - set(order):
-            del self.doomed[session_id]
-            self.kept[session_id] = "forked from its own descendant"
-        return order
+        forks = {session_id: self._children.get(session_id, ()) for session_id in self.doomed}
+        return list(TopologicalSorter(forks).static_order())
 
     def _keep_for_forks(self, session_id: str | None) -> None:
         """Keep a session because one of its forks stays, and so its ancestors."""
