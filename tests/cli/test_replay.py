@@ -70,10 +70,11 @@ def test_an_answer_that_was_cut_off_is_marked(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         session.add_message({"role": "user", "content": "And?"})
         (seq,) = session.state().streams.values()
-    lines = hansard("replay", "s", store=tmp_path).out.splitlines()
-    assert lines[1] == "    It was sent on"
-    assert lines[2].split()[0] == str(seq)
-    assert lines[2].endswith("the message that began at 1 is unfinished")
+    for command in ("replay", "tail"):
+        lines = hansard(command, "s", store=tmp_path).out.splitlines()
+        assert lines[1] == "    It was sent on"
+        assert lines[2].split()[0] == str(seq)
+        assert lines[2].endswith("the message that began at 1 is unfinished")
 
 
 def test_json_prints_the_events_as_they_are_stored(store: Path) -> None:

@@ -53,7 +53,13 @@ def command(
                     call.screen.flush()
             return
         session = session_of(store, session_id)
-        for event in session.events(after=max(session.seq - lines, 0), follow=follow):
+        events = session.events(after=max(session.seq - lines, 0), follow=follow)
+        if not follow:
+            shown = list(events)
+            if any(event.kind == "message.part" for event in shown):
+                printer.unfinished = session.state().streams
+            events = iter(shown)
+        for event in events:
             printer.output(event, session_id)
             if follow or call.screen.terminal:
                 call.screen.flush()
