@@ -41,6 +41,7 @@ def preload() -> None:
         store.stats()
         store.verify()
         store.diagnose()
+        store.prune(older_than=1, dry_run=True)
         session.compare(session)
         list(session.export("html"))
         list(session.export("markdown"))
