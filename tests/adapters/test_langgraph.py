@@ -335,6 +335,16 @@ def test_a_long_history_is_listed_from_a_cold_start(
     assert [found.checkpoint["channel_values"]["c"] for found in listed] == wanted
 
 
+def test_more_threads_than_are_kept_are_listed_with_their_writes(store: hansard.Store) -> None:
+    """A listing of 70 threads, of which a saver keeps 64, has the pending writes of all."""
+    saver = HansardSaver(store)
+    for number in range(70):
+        config = saver.put(at(f"{number}"), checkpoint_of(number, {}, {}), {}, {})
+        saver.put_writes(config, [("c", number)], "task")
+    writes = [found.pending_writes for found in saver.list(None)]
+    assert writes == [[("task", "c", number)] for number in reversed(range(70))]
+
+
 # -- several at a time --------------------------------------------------------------------------
 
 WRITER = """

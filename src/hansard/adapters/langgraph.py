@@ -58,8 +58,8 @@ __all__ = ["HansardSaver"]
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
-#: Checkpoints, each with its thread's id. In the class below, `list` is a method.
-Found = list[tuple[str, ThreadCheckpoint]]
+#: Checkpoints, each with its thread's id and its thread. In the class below, `list` is a method.
+Found = list[tuple[str, Thread, ThreadCheckpoint]]
 
 #: Checkpoints that are read together when they are listed.
 _PAGE: Final = 16
@@ -218,11 +218,11 @@ class HansardSaver(BaseCheckpointSaver[str]):
         for thread_id in thread_ids:
             with self._thread(thread_id).fresh() as thread:
                 found += [
-                    (thread_id, one)
+                    (thread_id, thread, one)
                     for one in thread.shown(ns)
                     if checkpoint_id in {None, one.id} and (not bound or one.id < bound)
                 ]
-        found.sort(key=lambda one: one[1].id, reverse=True)
+        found.sort(key=lambda one: one[2].id, reverse=True)
         matching = (
             one
             for one in self._tuples(found)
@@ -233,8 +233,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
     def _tuples(self, found: Found) -> Iterator[CheckpointTuple]:
         for start in range(0, len(found), _PAGE):
             gathered = []
-            for thread_id, one in found[start : start + _PAGE]:
-                thread = self._thread(thread_id)
+            for thread_id, thread, one in found[start : start + _PAGE]:
                 with thread.lock:
                     gathered.append((thread_id, thread.gather(one)))
             for thread_id, each in gathered:
@@ -507,7 +506,6 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _message(native: Any) -> dict[str, Any] | None:
-    is_message = isinstance(native, BaseMessage)
-    return values.message_of(
-        native, (lambda name: getattr(native, name, None)) if is_message else None
-    )
+    if isinstance(native, BaseMessage):
+        return values.message_of(lambda name: getattr(native, name, None))
+    return values.plain_message(native)

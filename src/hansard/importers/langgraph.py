@@ -242,7 +242,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _message(native: Any) -> dict[str, Any] | None:
     given = _model(native)
-    return values.message_of(native, None if given is None else given.get)
+    return values.plain_message(native) if given is None else values.message_of(given.get)
 
 
 def _model(native: Any) -> dict[str, Any] | None:

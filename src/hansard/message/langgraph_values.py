@@ -130,14 +130,17 @@ def thread_id(prefix: str, name: str, metadata: Mapping[str, Any]) -> str:
 # -- the conversation of a thread ---------------------------------------------------------------
 
 
-def message_of(native: Any, member: Callable[[str], Any] | None) -> dict[str, Any] | None:
-    """Return a message of a graph in the common form; None if it is not a message.
+def plain_message(native: Any) -> dict[str, Any] | None:
+    """Return a message of a graph that is a dict; None if it is not a message."""
+    is_message = isinstance(native, dict) and isinstance(native.get("role"), str)
+    return dict(values.as_json(native)) if is_message and "content" in native else None
 
-    `member` returns a member of a LangChain message; None: the message is a dict, or something else.
+
+def message_of(member: Callable[[str], Any]) -> dict[str, Any] | None:
+    """Return a LangChain message in the common form, given what returns its members.
+
+    None if it removes another message.
     """
-    if member is None:
-        is_message = isinstance(native, dict) and isinstance(native.get("role"), str)
-        return dict(values.as_json(native)) if is_message and "content" in native else None
     kind = member("type")
     if not isinstance(kind, str) or kind == "remove":
         return None
