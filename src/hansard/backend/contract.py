@@ -369,13 +369,7 @@ class Log(ABC):
         """Yield every line of the session's files, valid or not. Only of a backend in files."""
         return iter(())
 
-    def repair(
-        self,
-        *,
-        known: RepairHints | None = None,
-        filter: MakeFilter | None = None,
-        missing: bool = False,
-    ) -> RepairResult:
+    def repair(self, known: RepairHints, filter: MakeFilter, *, missing: bool) -> RepairResult:
         """Repair damage; keep the damaged bytes, and record it in the session. Only of a backend in files.
 
         Valid events keep their seqs; an `event.lost` replaces each of the others. `missing`: replace also

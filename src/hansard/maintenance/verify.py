@@ -217,7 +217,7 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
     children = [one for _, one in forks(backend) if one is not None and one.parent == session_id]
     seq = max((one.seq for one in children), default=0)
     known = RepairHints(seq, next((one.created for one in children if one.created), ""))
-    done = log.repair(known=known, filter=_filter_of(log), missing=missing)
+    done = log.repair(known, _filter_of(log), missing=missing)
     return RepairReport(
         session_id,
         list(done.findings),

@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.backend.contract import AppendRequest, Changed
+from hansard.backend.contract import AppendRequest, Changed, RepairHints
 from hansard.backend.local import changes
 from hansard.backend.local.backend import LocalBackend
 from hansard.event.event import NewEvent
 from hansard.log import change_marks, disk
+from hansard.maintenance.compact import compaction_filter
 from tests.crashlab import faults
 
 NOTE = AppendRequest([NewEvent("app.note", b"{}", control=False)])
@@ -185,7 +187,8 @@ def corrupt(path: Path, session_id: str) -> None:
 def repair(backend: LocalBackend, path: Path) -> None:
     """Damage a session, and repair it."""
     corrupt(path, "a")
-    assert backend.log("a").repair().findings
+    nothing = partial(compaction_filter, list, set)
+    assert backend.log("a").repair(RepairHints(), nothing, missing=False).findings
 
 
 def read_damage(backend: LocalBackend, path: Path) -> None:

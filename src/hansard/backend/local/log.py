@@ -679,23 +679,16 @@ class LocalLog(InternalLog):
         self.files.drop_checkpoint()
         self._known = KnownRecords()
 
-    def repair(
-        self,
-        *,
-        known: RepairHints | None = None,
-        filter: MakeFilter | None = None,
-        missing: bool = False,
-    ) -> RepairResult:
+    def repair(self, known: RepairHints, filter: MakeFilter, *, missing: bool) -> RepairResult:
         self._backend.used(self)
         from hansard.backend.local.repair import repair
 
         files, erased = self.files, None
-        if filter is not None:
-            with suppress(Damaged):  # then damaged segments are written again in any case
-                erased = filter()
+        with suppress(Damaged):  # then damaged segments are written again in any case
+            erased = filter()
         timeout = self._backend.lock_timeout
         try:
-            done = repair(files, known or RepairHints(), erased, missing=missing, timeout=timeout)
+            done = repair(files, known, erased, missing=missing, timeout=timeout)
         finally:
             # Also after an error: the files may have been replaced.
             self.release_files()
