@@ -42,6 +42,7 @@ __all__ = [
     "Death",
     "Faults",
     "Kept",
+    "Kill",
     "Killed",
     "Lost",
     "Seen",
@@ -97,7 +98,9 @@ class _Short(Faults):
         return asked.real(descriptor, bytes(data[:length]))
 
 
-class _Kill(Faults):
+class Kill(Faults):
+    """The fault of `kill`."""
+
     def __init__(self, when: When, **counting: Any) -> None:
         super().__init__(**counting)
         self._when = when
@@ -189,7 +192,7 @@ def kill(*, at: int = 1, when: When = "before", only: Collection[str] = MUTATING
 
     What the store does on its way out has no effect on the disk, as in a process that is dead.
     """
-    return _Kill(when, at=at, only=only)
+    return Kill(when, at=at, only=only)
 
 
 def fail_sync(

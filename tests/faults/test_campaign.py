@@ -11,7 +11,7 @@ from tests.faults.campaign_cases import Trial
 from tools.crash import campaign, worker
 from tools.crash.report import Report, Tally
 from tools.crash.row import Row
-from tools.crash.rows import erasure, machines
+from tools.crash.rows import machines
 
 
 def trial(*labels: str, place: Path, jobs: int = 2) -> Report:
@@ -91,24 +91,3 @@ def test_every_row_of_the_table_is_there() -> None:
     rng = random.Random(1)
     for source in campaign.chosen("11,14,18"):
         assert len(list(source.module.cases(3, rng))) == 3
-
-
-@pytest.mark.parametrize("way", erasure.WAYS)
-def test_nothing_is_left_of_what_was_forgotten(way: str) -> None:
-    """N-45, N-66: row 18: each way to forget, with contents that it reaches, index and all."""
-    contents = ("a tool's arguments", "a summary", "a stream")
-    for number, content in enumerate(contents):
-        assert erasure.Case("files", way, content, "searched and compacted", number).run().ok
-    if way == "scrub":
-        for number, content in enumerate(("a title", "metadata", "an application's event")):
-            assert erasure.Case("files", way, content, "searched", number).run().ok
-
-
-def test_what_is_left_of_what_was_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-17: a store that forgets without erasing is noticed by row 18, with the file that still has it."""
-    case = erasure.Case("files", "redact", "a message", "new", 1)
-    assert case.run().ok
-    monkeypatch.setattr(hansard.Store, "compact", lambda _, **__: None)
-    left = case.run()
-    assert not left.ok
-    assert "log.jsonl" in left.detail

@@ -1,85 +1,13 @@
-"""Forks on a real disk: concurrent processes, refused calls, and what is synced when."""
+"""Forks on a real disk: what is synced when, and what they cost. `test_disk_faults` refuses each call."""
 
-import errno
-import itertools
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 import hansard
-from hansard import Session
 from tests.crashlab import faults
-from tests.faults.fault_scenarios import do_not_wait_for_the_disk, temporaries
 from tests.unit.disk_probe import Traffic
-
-# -- each call refused --------------------------------------------------------------------------
-
-
-def prepared(path: Path) -> None:
-    """Make a store with a session of a few events, in which there is a torn tail too."""
-    with hansard.open(path) as store:
-        session = store.session("s")
-        session.add_messages([{"n": 1}, {"n": 2}])
-        session.set_metadata(title="T")
-    with (path / "sessions" / "s" / "log.jsonl").open("ab") as log:
-        log.write(b'{"seq":4,"time"')
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EACCES])
-@pytest.mark.parametrize("calls", [faults.MUTATING, faults.READING], ids=["mutating", "reading"])
-def test_a_refused_call_leaves_no_half_made_child(
-    number: int,
-    when: faults.When,
-    calls: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """N-89, N-29: whichever call of a fork is refused, the child is complete, or does not exist."""
-    do_not_wait_for_the_disk(monkeypatch)
-    prepared(tmp_path / "whole")
-    refused = 0
-    for at in itertools.count(1):
-        path = tmp_path / f"store-{at}"
-        shutil.copytree(tmp_path / "whole", path)
-        error = None
-        with (
-            hansard.open(path) as store,
-            faults.fail(number, at=at, only=calls, when=when) as fault,
-        ):
-            try:
-                store.session("s").fork("c")
-            except hansard.HansardError as caught:
-                error = caught
-                refused += 1
-        if not fault.fired:
-            assert error is None
-            break
-        with hansard.open(path) as store:
-            parent = store.session("s")
-            assert (parent.messages(), parent.title) == ([{"n": 1}, {"n": 2}], "T")
-            if error is None or store.exists("c"):
-                check_child(store.session("c"))
-                assert parent.children() == ["c"]
-            else:
-                assert parent.children() == []
-                check_child(parent.fork("c"))
-            if not parent.verify().ok:
-                pytest.fail("a refused call has damaged the parent")
-            assert [info.id for info in store.sessions().items] == ["c", "s"]
-        # A file that was created by a call that failed is unknown: the next creation removes it.
-        assert when == "after" or temporaries(path) == []
-    assert refused >= 3
-
-
-def check_child(child: Session) -> None:
-    """Check that a child is complete."""
-    assert (child.messages(), child.title, child.parent) == ([{"n": 1}, {"n": 2}], "T", "s")
-    assert (child.seq, child.verify().ok) == (4, True)
-    assert child._log.reader().head() is not None
-
 
 # -- what is synced, and when -------------------------------------------------------------------
 

@@ -24,61 +24,71 @@ class Story:
         self.operations: list[Operation] = []
         self.sessions: dict[str, End] = {}
 
-    def tick(self) -> int:
-        """Advance the clock."""
-        self.now += 1
-        return self.now
+    @property
+    def next(self) -> str:
+        """The name of the next call."""
+        return f"w0.0.{len(self.operations) + 1}"
 
     def ask(
         self, do: str, session: str = S, outcome: Any = "ok", *, result: Any = None, **asked: Any
     ) -> Operation:
         """Add a call and its answer."""
-        number = len(self.operations) + 1
-        begun = self.tick()
-        ended = None if outcome == "unknown" else self.tick()
-        one = Operation(f"w0.0.{number}", do, session, asked, begun, ended, outcome, result or {})
+        self.now += 2
+        ended = None if outcome == "unknown" else self.now
+        one = Operation(
+            self.next, do, session, asked, self.now - 1, ended, outcome, result or {}
+        )  # fmt: skip
         self.operations.append(one)
         return one
+
+    def say(
+        self, result: dict[str, Any], *, size: int = 1, of: str = "", session: str = S, **more: Any
+    ) -> Operation:
+        """Add the call of an append, and its answer."""
+        outcome = more.pop("outcome", "refused" if "error" in result else "ok")
+        asked = {"size": size, "key": None, "expected": None, "of": of or self.next, **more}
+        return self.ask("append", session, outcome, result=result, **asked)
 
     def append(
         self,
         session: str = S,
         *,
         size: int = 1,
-        key: str | None = None,
-        expected: int | None = None,
-        of: str = "",
-        outcome: Any = "ok",
         kept: bool = True,
+        outcome: str = "ok",
+        **more: Any,
     ) -> Operation:
         """Add an append of `size` messages, which are stored if `kept`."""
-        name = of or f"w0.0.{len(self.operations) + 1}"
-        events = self.sessions.setdefault(session, End([])).events
-        begin = len(events) + 1
-        if kept:
-            for place in range(size):
-                self.put(session, message(name, place, size, 1), key=None if place else key)
+        begin = len(self.events(session)) + 1
+        for place in range(size if kept else 0):
+            key = None if place else more.get("key")
+            self.put(session, message(self.next, place, size, 1), key=key)
         seqs = list(range(begin, begin + size))
-        result = {"seqs": seqs, "of": name} if outcome == "ok" else {"error": "SeqConflict"}
-        asked: dict[str, Any] = {"size": size, "key": key, "expected": expected, "of": name}
-        return self.ask("append", session, outcome, result=result, **asked)
+        result = {"seqs": seqs, "of": self.next} if outcome == "ok" else {"error": "SeqConflict"}
+        return self.say(result, size=size, session=session, outcome=outcome, **more)
+
+    def events(self, session: str = S) -> list[Record]:
+        """Return what is stored in a session."""
+        return self.sessions.setdefault(session, End([])).events
 
     def put(self, session: str, said: dict[str, Any], key: str | None = None) -> None:
         """Store a message."""
-        events = self.sessions.setdefault(session, End([])).events
+        events = self.events(session)
         events.append(Record(len(events) + 1, "message.added", {"message": said}, key))
 
     def put_event(self, session: str, kind: str, **data: Any) -> None:
         """Store another event."""
-        events = self.sessions.setdefault(session, End([])).events
-        events.append(Record(len(events) + 1, kind, data))
+        self.events(session).append(Record(len(self.events(session)) + 1, kind, data))
+
+    def change(self, place: int, session: str = S, **changes: Any) -> None:
+        """Change a stored event."""
+        self.events(session)[place - 1] = self.events(session)[place - 1]._replace(**changes)
 
     def read(self, session: str = S, *, upto: int | None = None) -> Operation:
         """Add a read of the stored events."""
-        seen = self.sessions[session].events[:upto]
-        return self.ask(
-            "read", session, result={"seq": len(seen), "digest": digest(EMPTY, seen)}, after=0
-        )
+        seen = self.events(session)[:upto]
+        result = {"seq": len(seen), "digest": digest(EMPTY, seen)}
+        return self.ask("read", session, result=result, after=0)
 
     def view(self, *places: tuple[str, int]) -> Operation:
         """Add a read of the model view, with messages by operation and place."""
@@ -87,11 +97,25 @@ class Story:
             seen = view_digest(seen, {"op": name, "place": place})
         return self.ask("view", result={"digest": seen})
 
-    def alter(self, seq: int, **changes: Any) -> None:
-        """Change a stored message."""
-        record = self.sessions[S].events[seq - 1]
-        said = {**record.data["message"], **changes}
-        self.sessions[S].events[seq - 1] = record._replace(data={"message": said})
+    def list(self, **changes: int | None) -> Operation:
+        """Add a listing: of all sessions, but for some changes by their first letter."""
+        whole = {"s": (S, 8), "f": ("fork/a", 3), "m": ("mortal/0", 2), "n": ("new/1", 1)}
+        known = {letter: name for letter, (name, _) in whole.items()}
+        seqs = {letter: seq for letter, (_, seq) in whole.items()} | changes
+        listed = {known.get(letter, letter): seq for letter, seq in seqs.items() if seq}
+        return self.ask("list", "", result={"sessions": listed})
+
+    def while_deleted(self, call: Callable[[], object]) -> None:
+        """Add a call between a deletion and its end."""
+        self.ask("delete", "mortal/0")
+        call()
+        self.ask("restore", "mortal/0")
+
+    def fork(self, child: str, at: int | None) -> Operation:
+        """Store a fork at seq 2, and add the call that made it."""
+        self.sessions[child] = End(self.events()[:2])
+        self.put_event(child, "session.forked", parent=S, seq=2)
+        return self.ask("fork", child=child, at=at)
 
     def end(self, *noticed: Violation) -> History:
         """Return the history."""
@@ -104,30 +128,24 @@ def good() -> Story:
     story.append()
     story.append(size=3)
     story.append(key="k")
-    story.ask(
-        "append", result={"seqs": [5], "of": "w0.0.3"}, size=1, key="k", expected=None, of="w0.0.3"
-    )
+    story.say({"seqs": [5], "of": "w0.0.3"}, key="k", of="w0.0.3")
     story.append(expected=5)
-    refused = {"error": "SeqConflict", "actual": 6}
-    asked: dict[str, Any] = {"size": 1, "key": None, "expected": 5, "of": "w0.0.6"}
-    story.ask("append", outcome="refused", result=refused, **asked)
+    story.say({"error": "SeqConflict", "actual": 6}, expected=5)
     story.append(outcome="unknown")
     story.append(outcome="unknown", kept=False)
     story.read()
     story.put_event(S, "session.reverted", seq=1)
     story.ask("revert", result={"seq": 8}, to=1)
     story.view(("w0.0.1", 0))
-    story.sessions["fork/a"] = End(list(story.sessions[S].events[:2]))
-    story.put_event("fork/a", "session.forked", parent=S, seq=2)
-    story.ask("fork", child="fork/a", at=2)
+    story.fork("fork/a", 2)
     story.append("mortal/0")
-    story.ask("list", "", result={"sessions": {S: 8, "fork/a": 3, "mortal/0": 1}})
+    story.list(m=1, n=None)
     story.ask("delete", "mortal/0")
     story.ask("read", "mortal/0", "refused", result={"error": "SessionDeleted"})
-    story.ask("list", "", result={"sessions": {S: 8, "fork/a": 3}})
+    story.list(m=None, n=None)
     story.ask("restore", "mortal/0")
     story.append("mortal/0")
-    story.put_event("new/1", "session.created", metadata={"op": "w0.0.20"})
+    story.put_event("new/1", "session.created", metadata={"op": story.next})
     story.ask("create", "new/1", result={"seq": 1})
     story.ask("create", "new/1", "refused", result={"error": "SessionExists"})
     story.ask("search", result={"found": [S]}, word="w0.0.1/0/0")
@@ -136,113 +154,43 @@ def good() -> Story:
 
 
 def test_a_history_in_which_all_is_well_has_no_violation() -> None:
-    """N-17: a valid history of appends, batches, keys, forks, reverts and deletes has no violation."""
-    assert histories.check(good().end()) == []
-
-
-def test_keys_that_are_used_again_are_no_violation() -> None:
-    """N-54, N-56: a retry may get the first event of a batch; a refused append may be retried."""
-    story = Story()
-    batch = story.append(size=3, key="b")
-    asked: dict[str, Any] = {"size": 1, "expected": None}
-    story.ask("append", result={"seqs": [1], "of": batch.id}, key="b", of="w0.0.2", **asked)
-    refused = {"error": "LockTimeout"}
-    story.ask("append", outcome="refused", result=refused, key="r", of="w0.0.3", **asked)
-    story.append()
-    story.put(S, message("w0.0.3", 0, 1, 1), key="r")
-    story.ask("append", result={"seqs": [5], "of": "w0.0.3"}, key="r", of="w0.0.3", **asked)
+    """N-17, N-54, N-56: appends, batches, forks, reverts, deletes, and keys that are used again are valid."""
+    story = good()
     assert histories.check(story.end()) == []
-
-
-def leave_a_gap(story: Story) -> None:
-    """Leave a gap before the last seq."""
-    last = story.sessions[S].events[-1]
-    story.sessions[S].events[-1] = last._replace(seq=last.seq + 1)
+    # A retry may get the first event of a batch; a refused append may be retried.
+    batch = story.append(size=3, key="b")
+    story.say({"seqs": [9], "of": batch.id}, key="b")
+    refused = story.say({"error": "LockTimeout"}, key="r")
+    story.put(S, message(refused.id, 0, 1, 1), key="r")
+    story.say({"seqs": [12], "of": refused.id}, key="r", of=refused.id)
+    assert histories.check(story.end()) == []
 
 
 def tear(story: Story) -> None:
     """Store two of three events of a batch."""
     for place in range(2):
-        story.put(S, message(f"w0.0.{len(story.operations) + 1}", place, 3, 1))
-    asked: dict[str, Any] = {
-        "size": 3,
-        "key": None,
-        "expected": None,
-        "of": f"w0.0.{len(story.operations) + 1}",
-    }
-    story.ask("append", outcome="unknown", **asked)
+        story.put(S, message(story.next, place, 3, 1))
+    story.say({}, size=3, outcome="unknown")
 
 
 def interleave(story: Story) -> None:
     """Store an event inside a batch."""
-    name = f"w0.0.{len(story.operations) + 1}"
-    story.put(S, message(name, 0, 2, 1))
+    story.put(S, message(story.next, 0, 2, 1))
     story.put_event(S, "session.reverted", seq=8)
-    story.put(S, message(name, 1, 2, 1))
-    asked: dict[str, Any] = {"size": 2, "key": None, "expected": None, "of": name}
-    story.ask("append", result={"seqs": [9, 11], "of": name}, **asked)
+    story.put(S, message(story.next, 1, 2, 1))
+    story.say({"seqs": [9, 11], "of": story.next}, size=2)
     story.ask("revert", result={"seq": 10}, to=8)
 
 
 def reorder(story: Story) -> None:
     """Store a later append before one that was acknowledged earlier."""
-    first, second = story.append(), story.append()
-    events = story.sessions[S].events
-    events[-2], events[-1] = (
-        events[-1]._replace(seq=events[-2].seq),
-        events[-2]._replace(seq=events[-1].seq),
-    )
-    for one, other in ((first, second), (second, first)):
-        place = story.operations.index(one)
-        story.operations[place] = one._replace(result={**one.result, "seqs": other.result["seqs"]})
-
-
-def refuse_for_nothing(story: Story) -> None:
-    """Refuse an append although the session is where it was expected."""
-    asked: dict[str, Any] = {"size": 1, "key": None, "expected": 8, "of": "w0.0.99"}
-    refused = {"error": "SeqConflict", "actual": 8}
-    story.ask("append", outcome="refused", result=refused, **asked)
-
-
-def answer_a_key_otherwise(story: Story) -> None:
-    """Answer a retry with another seq."""
-    asked: dict[str, Any] = {"size": 1, "key": "k", "expected": None, "of": "w0.0.3"}
-    story.ask("append", result={"seqs": [6], "of": "w0.0.3"}, **asked)
-
-
-def fork_from_another(story: Story) -> None:
-    """Change an inherited event of a fork."""
-    child = story.sessions["fork/a"].events
-    child[0] = child[0]._replace(stamp="another time")
-
-
-def fork_elsewhere(story: Story) -> None:
-    """Fork at another seq than requested."""
-    story.sessions["fork/b"] = End(list(story.sessions[S].events[:2]))
-    story.put_event("fork/b", "session.forked", parent=S, seq=2)
-    story.ask("fork", child="fork/b", at=3)
-
-
-def read_the_deleted(story: Story) -> None:
-    """Read a session that was deleted, and not restored."""
-    story.ask("delete", "mortal/0")
-    story.read("mortal/0")
-    story.ask("restore", "mortal/0")
-
-
-def list_the_deleted(story: Story) -> None:
-    """List a session that was deleted, and not restored."""
-    story.ask("delete", "mortal/0")
-    listed = {S: 8, "fork/a": 3, "mortal/0": 2, "new/1": 1}
-    story.ask("list", "", result={"sessions": listed})
-    story.ask("restore", "mortal/0")
-
-
-def find_the_deleted(story: Story) -> None:
-    """Find a text of a session that was deleted, and not restored."""
-    story.ask("delete", "mortal/0")
-    story.ask("search", "mortal/0", result={"found": ["mortal/0"]}, word="w0.0.13/0/0")
-    story.ask("restore", "mortal/0")
+    one, other = story.append(), story.append()
+    early, late = story.events()[-2:]
+    story.events()[-2:] = [late._replace(seq=early.seq), early._replace(seq=late.seq)]
+    for place, (call, seqs) in enumerate(
+        [(one, other.result["seqs"]), (other, one.result["seqs"])], len(story.operations) - 2
+    ):
+        story.operations[place] = call._replace(result={**call.result, "seqs": seqs})
 
 
 def end_in_the_trash(story: Story) -> None:
@@ -250,98 +198,79 @@ def end_in_the_trash(story: Story) -> None:
     story.sessions[S] = story.sessions[S]._replace(deleted=True)
 
 
-BAD: list[tuple[str, str, Callable[[Story], object]]] = [
-    ("lost", "lose", lambda story: story.append(kept=False)),
-    ("lost", "lose a keyed one", lambda story: story.append(key="other", kept=False)),
-    ("lost", "lose a revert", lambda story: story.ask("revert", result={"seq": 7}, to=3)),
-    ("lost", "lose a child", lambda story: story.ask("fork", child="fork/b", at=None)),
-    (
-        "lost",
-        "lose what was created",
+#: What is wrong, by the kind of violation that it is.
+BAD: dict[str, list[Callable[[Story], object]]] = {
+    "lost": [
+        lambda story: story.append(kept=False),
+        lambda story: story.append(key="other", kept=False),
+        lambda story: story.ask("revert", result={"seq": 7}, to=3),
+        lambda story: story.ask("fork", child="fork/b", at=None),
         lambda story: story.ask("create", "new/2", result={"seq": 1}),
-    ),
-    ("twice", "double", lambda story: story.put(S, message("w0.0.1", 0, 1, 1))),
-    ("phantom", "make up", lambda story: story.put(S, message("w9.0.1", 0, 1, 1))),
-    ("phantom", "keep what was refused", lambda story: story.append(outcome="refused")),
-    ("phantom", "revert unasked", lambda story: story.put_event(S, "session.reverted", seq=2)),
-    (
-        "phantom",
-        "list what is not there",
-        lambda story: story.ask(
-            "list",
-            "",
-            result={"sessions": {S: 8, "fork/a": 3, "mortal/0": 2, "new/1": 1, "ghost": 1}},
-        ),
-    ),
-    ("altered", "alter", lambda story: story.alter(6, content=" something else")),
-    ("gap", "leave a gap", leave_a_gap),
-    ("torn batch", "tear", tear),
-    ("torn batch", "interleave", interleave),
-    ("order", "reorder", reorder),
-    (
-        "not a prefix",
-        "read something else",
+    ],
+    "twice": [lambda story: story.put(S, message("w0.0.1", 0, 1, 1))],
+    "phantom": [
+        lambda story: story.put(S, message("w9.0.1", 0, 1, 1)),
+        lambda story: story.append(outcome="refused"),
+        lambda story: story.put_event(S, "session.reverted", seq=2),
+        lambda story: story.list(ghost=1),
+    ],
+    "altered": [
+        lambda story: story.change(
+            6, data={"message": {**message("w0.0.5", 0, 1, 1), "content": " something else"}}
+        )
+    ],
+    "gap": [lambda story: story.change(8, seq=9)],
+    "torn batch": [tear, interleave],
+    "order": [reorder],
+    "not a prefix": [
         lambda story: story.ask("read", result={"seq": 8, "digest": "something else"}, after=0),
-    ),
-    ("not a prefix", "view something else", lambda story: story.view(("w0.0.5", 0), ("w0.0.1", 0))),
-    ("stale", "read too little", lambda story: story.read(upto=7)),
-    ("stale", "view too early", lambda story: story.view(("w0.0.1", 0), ("w0.0.2", 0))),
-    (
-        "stale",
-        "list too early",
-        lambda story: story.ask(
-            "list", "", result={"sessions": {S: 7, "fork/a": 3, "mortal/0": 2, "new/1": 1}}
-        ),
-    ),
-    (
-        "stale",
-        "find too little",
+        lambda story: story.view(("w0.0.5", 0), ("w0.0.1", 0)),
+    ],
+    "stale": [
+        lambda story: story.read(upto=7),
+        lambda story: story.view(("w0.0.1", 0), ("w0.0.2", 0)),
+        lambda story: story.list(s=7),
         lambda story: story.ask("search", result={"found": []}, word="w0.0.1/0/0"),
-    ),
-    ("compare-and-set", "append elsewhere", lambda story: story.append(expected=3)),
-    ("compare-and-set", "refuse for nothing", refuse_for_nothing),
-    ("key", "use a key twice", lambda story: story.append(key="k")),
-    ("key", "answer a key otherwise", answer_a_key_otherwise),
-    ("fork", "fork from another", fork_from_another),
-    ("fork", "fork elsewhere", fork_elsewhere),
-    ("resurrected", "read the deleted", read_the_deleted),
-    ("resurrected", "list the deleted", list_the_deleted),
-    ("resurrected", "find the deleted", find_the_deleted),
-    ("resurrected", "come back", lambda story: story.ask("delete", "mortal/0")),
-    (
-        "vanished",
-        "refuse the living",
+    ],
+    "compare-and-set": [
+        lambda story: story.append(expected=3),
+        lambda story: story.say({"error": "SeqConflict", "actual": 8}, expected=8),
+    ],
+    "key": [
+        lambda story: story.append(key="k"),
+        lambda story: story.say({"seqs": [6], "of": "w0.0.3"}, key="k", of="w0.0.3"),
+    ],
+    "fork": [
+        lambda story: story.change(1, "fork/a", stamp="another time"),
+        lambda story: story.fork("fork/b", 3),
+    ],
+    "resurrected": [
+        lambda story: story.while_deleted(lambda: story.read("mortal/0")),
+        lambda story: story.while_deleted(story.list),
+        lambda story: story.while_deleted(
+            lambda: story.ask(
+                "search", "mortal/0", result={"found": ["mortal/0"]}, word="w0.0.13/0/0"
+            )
+        ),
+        lambda story: story.ask("delete", "mortal/0"),
+    ],
+    "vanished": [
         lambda story: story.ask("read", S, "refused", result={"error": "SessionDeleted"}),
-    ),
-    (
-        "vanished",
-        "list too few",
-        lambda story: story.ask(
-            "list", "", result={"sessions": {"fork/a": 3, "mortal/0": 2, "new/1": 1}}
-        ),
-    ),
-    ("vanished", "end in the trash", end_in_the_trash),
-    (
-        "failed",
-        "fail",
-        lambda story: story.ask(
-            "compact", outcome="failed", result={"error": "TypeError", "says": "what?"}
-        ),
-    ),
-]
+        lambda story: story.list(s=None),
+        end_in_the_trash,
+    ],
+    "failed": [lambda story: story.ask("compact", outcome="failed", result={"error": "TypeError"})],
+}
 
 
-@pytest.mark.parametrize(
-    ("kind", "spoil"), [(kind, spoil) for kind, _, spoil in BAD], ids=[name for _, name, _ in BAD]
-)
-def test_the_checker_finds_each_kind_of_violation(
-    kind: str, spoil: Callable[[Story], object]
-) -> None:
+@pytest.mark.parametrize("kind", BAD)
+def test_the_checker_finds_each_kind_of_violation(kind: str) -> None:
     """N-16, N-17, N-22, N-26: a history with one thing wrong has a violation of that kind."""
-    story = good()
-    spoil(story)
-    found = histories.check(story.end())
-    assert kind in {violation.kind for violation in found}, found
+    for number, spoil in enumerate(BAD[kind]):
+        story = good()
+        spoil(story)
+        found = histories.check(story.end())
+        assert kind in {violation.kind for violation in found}, (number, found)
 
 
 def test_what_was_noticed_besides_is_a_violation() -> None:

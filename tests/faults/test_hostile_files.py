@@ -1,4 +1,4 @@
-"""Row 16 of the campaign, some cases each time: a file of the store is not what it should be."""
+"""A file of the store that is not what it should be: see also row 16 of the campaign."""
 
 import os
 from pathlib import Path
@@ -7,48 +7,6 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from tools.crash import hostile
-from tools.crash.rows import hostile_files
-from tools.crash.rows.hostile_files import Disguise
-
-#: Each kind of guise once, in a place where it once was, or could be, believed.
-TRIED = (
-    ("hansard.json", "a pipe"),
-    ("sessions/s", "a link to a directory"),
-    ("sessions/s/log.jsonl", "a device that swallows"),
-    ("sessions/s/lock", "a link to nothing"),
-    ("sessions/s/checkpoint", hostile.OTHERS),
-    ("sessions/s/00000000000000000001.jsonl.zst", "a bomb"),
-    ("marks/epoch", "a socket"),
-    ("index.db", "a pipe"),
-    ("index.db-journal", "a crafted journal"),
-    ("trash", "a full directory"),
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("file", "guise"), TRIED)
-def test_a_hostile_file_does_no_harm(file: str, guise: str) -> None:
-    """Nothing outside changes, nothing hangs, and every answer is right or refused."""
-    hostile_files.prepare()
-    outcome = Disguise(file, guise).run()
-    assert outcome.ok, outcome.detail
-
-
-def test_every_kind_of_file_is_tried() -> None:
-    """The cases are made of the files that a store has, so that a new kind is tried without being named."""
-    kinds = " ".join(hostile.files())
-    for part in ("hansard.json", "log.jsonl", "lock", "compaction", "checkpoint", "jsonl.zst"):
-        assert part in kinds
-    for part in (
-        "index.db-wal",
-        "index.db-journal",
-        "internal/cursor-",
-        "marks/",
-        "trash/",
-        "internal/audit",
-    ):
-        assert part in kinds
 
 
 @pytest.mark.parametrize("empty", [False, True])

@@ -1,6 +1,5 @@
 """Claims about imports and copies that are killed, raced, or run out of disk: nothing is half there."""
 
-import errno
 import itertools
 from collections.abc import Iterator
 from contextlib import suppress
@@ -70,59 +69,6 @@ def whole(store: Store, data: bytes) -> bool:
 
 
 # -- kills --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_an_import_that_dies_at_any_call_leaves_nothing_or_all(
-    tmp_path: Path, source: tuple[Path, bytes]
-) -> None:
-    """N-84, N-88, F-135, F-136: killed at any disk call, an import leaves nothing or all."""
-    _, data = source
-    outcomes = set()
-    for when in ("before", "after"):
-        for at in itertools.count(1):
-            path = tmp_path / f"{when}{at}"
-            with target(path) as store, faults.kill(at=at, when=when) as fault, DYING:
-                store.import_session(data)
-            with target(path) as store:
-                there = store.exists("s")
-                outcomes.add(there)
-                assert [info.id for info in store.sessions().items] == ["s"] * there
-                if there:
-                    assert whole(store, data)
-                assert store.import_session(data).already == there
-                assert whole(store, data)
-                assert store.verify().ok
-            if not fault.fired:
-                break
-    assert outcomes == {True, False}
-
-
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_an_import_that_fails_at_any_call_leaves_nothing_or_all(
-    tmp_path: Path, source: tuple[Path, bytes], error: int
-) -> None:
-    """N-88, N-89: if one disk call fails, the import raises or is complete; no stage is left."""
-    _, data = source
-    for at in itertools.count(1):
-        path = tmp_path / f"{at}"
-        with target(path) as store:
-            failed = False
-            with faults.fail(error, at=at) as fault:
-                try:
-                    store.import_session(data)
-                except hansard.HansardError:
-                    failed = True
-            if fault.fired and failed:
-                assert not store.exists("s") or whole(store, data)
-            elif not failed:
-                assert whole(store, data)
-        with target(path) as store:
-            if not store.exists("s"):
-                assert not store.import_session(data).already
-            assert whole(store, data)
-        if not fault.fired:
-            break
 
 
 @pytest.mark.slow

@@ -1,18 +1,11 @@
-"""Faults below Python: system calls of a real process fail through LD_PRELOAD (tools/crash/shim.c).
-
-The faults at the seam (`tests.crashlab.faults`) strike each call in each run: there are its hundreds.
-Here a sample, chosen by the run's seed, shows that nothing goes past the seam, SQLite's files included;
-`tools/crash/campaign --rows 1,2,3,4` strikes all. Without a C compiler these tests are skipped.
-"""
+"""The shim that lets system calls of a real process fail (tools/crash/shim.c). It needs a C compiler."""
 
 import errno
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +15,6 @@ from hansard.log import disk
 from hansard.log.write_batch import SyncTarget
 from hansard.log.writer import LogWriter
 from tools.crash import nursery, shim, workloads
-from tools.crash.rows import lost_syncs, short_writes, struck_calls, struck_recovery
 from tools.crash.shim import Fault
 from tools.crash.shimmed import Stage
 
@@ -40,37 +32,6 @@ def _shim() -> Iterator[None]:
         pytest.skip(f"no faults below Python: {reason}")
     yield
     nursery.close_all()
-
-
-def run_all(cases: Iterator[Any]) -> int:
-    """Run cases; fail with all that went wrong; return how many were really struck."""
-    outcomes = [case.run() for case in cases]
-    assert [outcome for outcome in outcomes if not outcome.ok] == []
-    return sum("did not fire" not in outcome.detail for outcome in outcomes if not outcome.skipped)
-
-
-def test_any_system_call_may_fail_or_be_the_last(rng: random.Random) -> None:
-    """N-29, N-39, N-89: with any call refused, or the last one, what was acknowledged is there once."""
-    assert run_all(struck_calls.cases(56, rng)) > 40
-
-
-def test_any_system_call_that_writes_may_be_cut_short(rng: random.Random) -> None:
-    """N-29, F-28: a short write is never visible in part, whether the next one continues or fails."""
-    assert run_all(short_writes.cases(24, rng)) > 16
-
-
-def test_a_sync_that_loses_the_bytes_is_never_acknowledged(rng: random.Random) -> None:
-    """N-29, F-35: bytes that a failed sync has lost were not acknowledged, as another process finds."""
-    shim_cases = islice(lost_syncs.cases(25, rng), 1, None)
-    assert run_all(shim_cases) > 16
-
-
-def test_recovery_may_be_struck_at_any_call(rng: random.Random) -> None:
-    """N-39, F-28: recovery may fail or be killed, too, and the next process continues."""
-    assert run_all(struck_recovery.cases(16, rng)) > 8
-
-
-# -- the instrument itself -----------------------------------------------------------------------
 
 
 def _ignore_errors(writer: LogWriter, touched: SyncTarget) -> None:

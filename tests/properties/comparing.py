@@ -136,6 +136,21 @@ class Comparison:
         assert same(transcript.metadata) == same(session.metadata)
         metadata = shared(session, redacted=False, view="model").metadata
         assert same(metadata) == same(session.metadata)
+        if rng.random() < 0.1:
+            self._imported(session, parts=bool(rng.randrange(2)))
+
+    @staticmethod
+    def _imported(session: Session, *, parts: bool) -> None:
+        """Import what is exported, and ask for the views of that."""
+        with hansard.open("memory:") as target:
+            target.import_session(session.export(redacted=False, parts=parts))
+            moved = target.session(session.id)
+            assert lines(moved, parts=parts) == lines(session, parts=parts)
+            for view in ("model", "history"):
+                assert same(moved.messages(view=view)) == same(session.messages(view=view))
+            assert same(moved.metadata) == same(session.metadata)
+            assert moved.snapshots == session.snapshots
+            assert target.import_session(session.export(redacted=False, parts=parts)).already
 
     def _place(self, name: str, rng: random.Random) -> tuple[Any, int | None]:
         """Return a place as a caller may name it, and its seq."""
@@ -224,3 +239,8 @@ READS: list[Callable[[Session], object]] = [
 def same(value: Any) -> str:
     """Return a JSON value as a text that is the same for the same JSON: 1 is not true."""
     return json.dumps(value, sort_keys=True)
+
+
+def lines(session: Session, *, parts: bool = False) -> list[bytes]:
+    """Return the lines of an export, without those that say when it was made."""
+    return b"".join(session.export(redacted=False, parts=parts)).splitlines()[1:-1]

@@ -11,6 +11,7 @@ from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 import hansard
 from hansard import Store
 from hansard.log import names
+from tests.properties.comparing import lines, same
 from tests.properties.histories import settings
 from tests.properties.machine import Streaming
 from tests.properties.machine_steps import PLACES, action
@@ -33,6 +34,7 @@ class InFiles(Streaming):
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="hansard-machine-"))
+        self.copied = hansard.open("memory:")
 
     def open(self) -> Store:
         """Open the directory."""
@@ -74,6 +76,21 @@ class InFiles(Streaming):
         with log.open("ab") as file:
             file.write(garbage.replace(b"\n", b"\r") if kept is None else record)
 
+    @action(2, when=lambda self: self.plain.live())
+    def copy(self) -> None:
+        """Copy everything to a store that has an earlier copy, or none."""
+        live = self.plain.live()
+        if self.draw(st.booleans()):
+            self.copied = hansard.open("memory:")
+        assert self.stores[0].copy_to(self.copied).failed == {}
+        assert self.stores[0].copy_to(self.copied).events == 0
+        for name in live:
+            one, other = self.stores[0].session(name), self.copied.session(name)
+            for view in ("model", "history"):
+                assert same(other.messages(view=view)) == same(one.messages(view=view))
+            assert (other.state(), other.parent) == (one.state(), one.parent)
+            assert lines(other) == lines(one)
+
     @invariant()
     def both_say_the_same(self) -> None:
         """Every view is equal, also in a store that is opened now."""
@@ -81,11 +98,48 @@ class InFiles(Streaming):
             self.comparison.run(self.stores, self.handle, self.look)
 
 
+class InSmallFrames(InFiles):
+    """The same with frames and pieces so small that every read crosses many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+
+    @initialize(frame=st.sampled_from([64, 300, 2000]), piece=st.sampled_from([128, 1000, 1 << 20]))
+    def shrink(self, frame: int, piece: int) -> None:
+        """Set the sizes of this history."""
+        self.patch.setattr("hansard.log.sealed_writer.FRAME", frame)
+        self.patch.setattr("hansard.log.segment_reader.PIECE", piece)
+
+    def teardown(self) -> None:
+        """Restore the sizes."""
+        self.patch.undo()
+        super().teardown()
+
+    @action(8, place=PLACES, count=st.integers(1, 40))
+    def say_much(self, place: int, name: str, count: int) -> None:
+        """Append a batch of messages of many lengths."""
+        messages = [{"content": "x" * (7 * number % 70)} for number in range(count)]
+        self.append(place, name, [("message.added", {"message": m}) for m in messages], None, None)
+
+    @action(8, when=lambda self: self.plain.live(), place=PLACES)
+    def compact_often(self, place: int) -> None:
+        """Compact."""
+        self.compact(place)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_forks_streams_and_views_in_files_are_those_of_lists() -> None:
-    """N-2, N-18, N-19, N-21, N-33, N-42, N-48 to N-51, N-54, N-55, N-57, N-72: as the model."""
+    """N-2, N-18, N-19, N-21, N-33, N-42, N-48 to N-51, N-54, N-55, N-57, N-72, N-84: as the model."""
     run_state_machine_as_test(InFiles, settings=settings(24))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_histories_in_small_frames_are_those_of_lists() -> None:
+    """N-45, N-47 to N-50, N-55, N-56: compacted at random, all views, states, keys and forks are equal."""
+    run_state_machine_as_test(InSmallFrames, settings=settings(8, shrink=False))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import hypothesis
 from hypothesis.reporting import with_reporter
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.properties import test_compaction, test_machine, test_search
+from tests.properties import test_machine, test_search
 from tests.properties.histories import STEPS
 from tools.crash.row import Outcome, Row
 
@@ -36,19 +36,11 @@ def _driven(machine: type[RuleBasedStateMachine]) -> Callable[[int, hypothesis.s
     return drive
 
 
-def _compacted(seed: int, settings: hypothesis.settings) -> None:
-    """Run histories twice, one of them compacted now and then."""
-    rng = random.Random(seed)
-    for _ in range(settings.max_examples):
-        frame, piece = rng.choice([64, 300, 2000]), rng.choice([128, 1000, 1 << 20])
-        test_compaction.run(rng.getrandbits(32), frame, piece)
-
-
 MACHINES: Final = {
     "views in files": _driven(test_machine.InFiles),
     "views in memory": _driven(test_machine.InMemory),
     "searches": _driven(test_search.Searching),
-    "compactions": _compacted,
+    "compactions": _driven(test_machine.InSmallFrames),
 }
 
 

@@ -1,17 +1,12 @@
-"""Run a store where the operating system itself refuses things: no mocks, in a separate process.
+"""Use a store where the operating system itself refuses things: no mocks, in a process that ends afterwards.
 
-    python -m tests.faults.limited_process permissions|file-size|descriptors DIRECTORY
-
-The directory is the caller's to make and to delete. Prints a JSON object with what was found; whatever
-is not as it should be ends the process with a traceback.
+Each function takes a directory and returns what it found; an unexpected result raises.
 """
 
 import contextlib
 import importlib
-import json
 import os
 import resource
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -156,8 +151,3 @@ def all_but(spare: int) -> Iterator[None]:
         for descriptor in held:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-if __name__ == "__main__":
-    kinds = {"permissions": permissions, "file-size": file_size, "descriptors": descriptors}
-    print(json.dumps(kinds[sys.argv[1]](Path(sys.argv[2]))))  # noqa: T201 - the caller reads it
