@@ -92,7 +92,7 @@ SAMPLES: dict[str, tuple[Sample, int]] = {
     "4 struck recovery": (lambda rng: struck_recovery.cases(16, rng), 8),
     # Appends, batches, sealed segments, compactions, deletes, forks, imports; with "os", a prefix.
     **{f"6 {kind}": (_cuts(kind), 20) for kind in power_cuts.KINDS},
-    "8 flipped bits": (lambda rng: _damaged(flipped_bits.cases(900, rng), 900), 480),
+    "8 flipped bits": (lambda rng: _damaged(flipped_bits.cases(4_000, rng), 4_000), 2_800),
     "9 cut files": (lambda rng: _damaged(cut_files.cases(2_000, rng), 400), 200),
     "9 named damages": (_only(*map(cut_files.NamedDamage, DAMAGES)), 25),
     **{f"10 {label}": (_only(Refusal(label)), 1) for label in SITUATIONS},

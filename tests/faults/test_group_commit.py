@@ -1,14 +1,10 @@
 """Claims about threads that append at the same time: they share a sync, and no error or interrupt is lost."""
 
 import errno
-import itertools
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -254,93 +250,3 @@ def test_an_interrupted_lone_append_leaves_the_session_usable(
             "the same handle",
             "another",
         ]
-
-
-# The first of the queue is never taken by another: it leads, and is interrupted as a leader.
-
-
-# ------------------------------------------------------------------ an interrupt anywhere
-
-
-class Interrupted(threading.Thread):
-    """A thread that appends, and is interrupted at the nth place of ours where an interrupt can come."""
-
-    def __init__(self, append: Callable[[], object], point: int) -> None:
-        super().__init__(daemon=True)
-        self._append = append
-        self._left = point
-        self.fired = False
-        self.acknowledged = False
-        #: Held here too: the interpreter has been seen to call what had taken its place in memory.
-        self._hook = self._interrupt
-        self.start()
-        self.join(PATIENCE)
-        assert not self.is_alive()
-
-    def run(self) -> None:
-        """Append, until the interrupt comes."""
-        sys.setprofile(self._hook)
-        try:
-            self._append()
-            self.acknowledged = True
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.setprofile(None)
-
-    def _interrupt(self, frame: FrameType, event: str, _: object) -> None:
-        # The interpreter looks for signals where a function begins and where a call of C returns.
-        if event not in {"call", "c_return"} or not frame.f_code.co_filename.startswith(OURS):
-            return
-        self._left -= 1
-        if self._left == 0:
-            self.fired = True
-            raise KeyboardInterrupt
-
-
-OURS = os.path.dirname(hansard.__file__)
-
-
-def one_message(session: hansard.Session) -> None:
-    """Append the usual way."""
-    session.add_message({"by": "the interrupted"})
-
-
-def three_with_a_key(session: hansard.Session) -> None:
-    """Append the unusual way."""
-    session.add_messages([{"by": "the interrupted"}] * 3, key="k")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("durability", ["os", "sync"])
-@pytest.mark.parametrize("append", [one_message, three_with_a_key])
-@pytest.mark.parametrize("begun", [True, False])
-# The interpreter reports an interrupt in a finalizer, and nothing stops.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_at_any_point_of_an_append_leaves_the_session_usable(
-    tmp_path: Path, durability: str, append: Callable[[hansard.Session], None], begun: bool
-) -> None:
-    """N-23, N-39: wherever an append is interrupted, all of it is there or nothing, and no lock is held."""
-    path = str(tmp_path / "store")
-    count = 1 if append is one_message else 3
-    with (
-        open_store(path, durability, lock_timeout=1) as store,
-        open_store(path, "os", lock_timeout=1) as other,
-    ):
-        for point in itertools.count(1):
-            session = store.session(f"session-{point}")
-            if begun:
-                session.add_message({"by": "the first"})
-            attempt = Interrupted(lambda session=session: append(session), point)  # type: ignore[misc]
-            # By another store, so by another lock; and by the handle that was interrupted.
-            others = other.session(session.id)
-            seq = others.seq
-            assert seq - begun in ({count} if attempt.acknowledged else {0, count})
-            assert others.add_message({"by": "the other"}).seq == seq + 1
-            last = Appending(session, "the same")
-            last.end()
-            assert (last.error, last.seq) == (None, seq + 2)
-            if not attempt.fired:
-                break
-        assert point > 30
-        assert store.verify().ok

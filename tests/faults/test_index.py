@@ -126,12 +126,7 @@ def test_a_cycle_of_forks_in_the_index_is_damage(tmp_path: Path) -> None:
         store.session("a").fork("b").add_message({"role": "user", "content": "more words"})
         found = store.search("words")
         assert {hit.session for hit in found} == {"a", "b"}
-    with contextlib.closing(sqlite3.connect(index_of(root))) as connection:
-        changed = connection.execute(
-            "UPDATE index_log SET first = 9, parent = iif(id = 'a', 'b', 'a')"
-        )
-        assert changed.rowcount == 2
-        connection.commit()
+    execute(index_of(root), "UPDATE index_log SET first = 9, parent = iif(id = 'a', 'b', 'a')")
     with hansard.open(root, durability="os") as store:
         assert store.search("words") == found
 
@@ -139,9 +134,7 @@ def test_a_cycle_of_forks_in_the_index_is_damage(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_flipped_bytes_in_the_index_lose_no_session(root: Path, rng: random.Random) -> None:
     """N-35, N-86: wherever the index is damaged, nothing raises, and every session is listed correctly."""
-    with sqlite3.connect(index_of(root)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
+    execute(index_of(root), "PRAGMA wal_checkpoint(TRUNCATE)")
     data = index_of(root).read_bytes()
     expected = truth(root)
     for place in [*range(0, 100, 9), *(rng.randrange(len(data)) for _ in range(60))]:
@@ -160,54 +153,19 @@ def test_flipped_bytes_in_the_index_lose_no_session(root: Path, rng: random.Rand
             assert store.stats().sessions == len(expected)
 
 
-def cut_off(path: Path) -> None:
-    """Truncate it to half its size."""
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def empty(path: Path) -> None:
-    """Empty it."""
-    path.write_bytes(b"")
-
-
-def one_page(path: Path) -> None:
-    """Truncate it to its first page."""
-    os.truncate(path, 4096)
-
-
-def a_text(path: Path) -> None:
-    """Replace it by text."""
-    path.write_text("SQLite format 3? No, this is a text.\n" * 500)
+def execute(path: Path, *statements: str) -> None:
+    """Run statements of SQL in a database."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
 
 
 def another_database(path: Path) -> None:
     """Replace it by another program's database, with a table of the same name."""
     path.unlink()
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE index_session (id TEXT)")
-        connection.execute("INSERT INTO index_session VALUES ('made up')")
-    connection.close()
-
-
-def tables_lost(path: Path) -> None:
-    """Drop a table."""
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE index_session")
-    connection.close()
-
-
-def an_older_version(path: Path) -> None:
-    """Set an older version."""
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 0")
-    connection.close()
-
-
-def a_newer_version(path: Path) -> None:
-    """Set a newer version."""
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {sqlite_storage.VERSION + 1}")
-    connection.close()
+    made_up = "INSERT INTO index_session VALUES ('made up')"
+    execute(path, "CREATE TABLE index_session (id TEXT)", made_up)
 
 
 def a_directory(path: Path) -> None:
@@ -231,38 +189,36 @@ def an_invalid_wal(path: Path) -> None:
     path.with_name(f"{path.name}-shm").write_bytes(b"\0" * 32768)
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        cut_off,
-        empty,
-        one_page,
-        a_text,
-        another_database,
-        tables_lost,
-        an_older_version,
-        a_newer_version,
-        a_directory,
-        a_link,
-        an_invalid_wal,
-    ],
-)
-def test_anything_in_place_of_the_index_loses_no_session(
-    root: Path, spoil: Callable[[Path], None]
-) -> None:
+NEWER = sqlite_storage.VERSION + 1
+SPOILED: dict[str, Callable[[Path], object]] = {
+    "cut off": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: path.write_bytes(b""),
+    "one page": lambda path: os.truncate(path, 4096),
+    "a text": lambda path: path.write_text("SQLite format 3? No, this is a text.\n" * 500),
+    "another database": another_database,
+    "a table lost": lambda path: execute(path, "DROP TABLE index_session"),
+    "an older version": lambda path: execute(path, "PRAGMA user_version = 0"),
+    "a newer version": lambda path: execute(path, f"PRAGMA user_version = {NEWER}"),
+    "a directory": a_directory,
+    "a link": a_link,
+    "an invalid WAL": an_invalid_wal,
+}
+
+
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_anything_in_place_of_the_index_loses_no_session(root: Path, spoiled: str) -> None:
     """N-35, N-86: an index that is damaged, foreign, of another version or not a file changes no answer."""
     index = index_of(root)
     target = root.parent / "other.db"
-    spoil(index)
-    before = (target.read_bytes(), target.stat().st_mtime_ns) if spoil is a_link else None
+    SPOILED[spoiled](index)
+    before = (target.read_bytes(), target.stat().st_mtime_ns) if spoiled == "a link" else None
     check(root)
-    if spoil in {a_directory, a_link, a_newer_version}:
+    if spoiled in {"a directory", "a link", "a newer version"}:
         # They are not replaced, and sessions are listed without them. No link is followed.
         assert (index / "file").read_text() == "kept" if index.is_dir() else index.exists()
-        assert index.is_symlink() == (spoil is a_link)
+        assert index.is_symlink() == (spoiled == "a link")
         assert before is None or (target.read_bytes(), target.stat().st_mtime_ns) == before
-        if spoil is a_newer_version:
-            assert version_of(index) == sqlite_storage.VERSION + 1
+        assert spoiled != "a newer version" or version_of(index) == NEWER
     else:
         assert version_of(index_of(root)) == sqlite_storage.VERSION
         check(root)
@@ -270,9 +226,8 @@ def test_anything_in_place_of_the_index_loses_no_session(
 
 def version_of(index: Path) -> int:
     """Return the version of an index."""
-    connection = sqlite3.connect(index)
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    connection.close()
+    with contextlib.closing(sqlite3.connect(index)) as connection:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
 
 
@@ -291,11 +246,11 @@ def test_an_index_damaged_under_an_open_store_is_rebuilt(
     # SQLite may take a file that was replaced while in use for locked.
     monkeypatch.setattr(sqlite_storage, "_PATIENCE", 0.5)
     with hansard.open(root, durability="os") as store:
-        for spoil in (a_text, cut_off, tables_lost, another_database, empty):
+        for spoiled in ("a text", "cut off", "a table lost", "another database", "empty"):
             store.sessions()
             # The files next to it may belong to its predecessor.
             with contextlib.suppress(sqlite3.DatabaseError):
-                spoil(index_of(root))
+                SPOILED[spoiled](index_of(root))
             store.session("steady").add_message(MESSAGE)
             assert store.sessions().items == reference_listing.everything(store)
             assert store.stats().sessions == store.count()

@@ -9,23 +9,19 @@ import errno
 import itertools
 import os
 import random
-import shutil
 import stat
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
-from hypothesis import strategies as st
 
 import hansard
 from hansard.backend.local import compact
 from tests.crashlab import faults
 from tests.faults.logs import ID, Bench, Log, rich_log
+from tests.faults.workers import Crew, Wire, open_store, run_threads
 
 NEW = {"role": "user", "content": "new"}
 
@@ -129,26 +125,31 @@ def seqs_in(lines: list[bytes], truth: list[hansard.Event]) -> dict[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_everything_but_the_altered_line_is_kept(
+def test_everything_but_the_altered_lines_is_kept(
     log: Log, bench: Bench, rng: random.Random
 ) -> None:
-    """N-30, N-34, F-110, F-113: whichever byte is altered, no event of another line is lost or changed."""
+    """N-30, N-34, F-110, F-113: whichever bytes are altered, no event of another line is lost or changed."""
     put(bench, log.data)
     truth = events_of(bench)
-    lines = log.data.splitlines(keepends=True)
-    seqs = seqs_in(lines, truth)
-    places = [*range(0, len(log.data) - 1, 31), *rng.sample(range(len(log.data) - 1), 30)]
+    seqs = seqs_in(log.data.splitlines(keepends=True), truth)
+    places = [[at] for at in range(0, len(log.data) - 1, 31)]
+    # Several at once, some of them long, each in lines of its own.
+    places += [sorted(rng.sample(range(log.start, len(log.data) - 100), 3)) for _ in range(60)]
     for at in places:
-        value = rng.choice([log.data[at] ^ 1 << rng.randrange(8), 0, 0xFF, 0x0A])
-        if value == log.data[at]:
-            continue
-        bad = log.data[:at] + bytes([value]) + log.data[at + 1 :]
+        bad, hit = bytearray(log.data), set()
+        for begin in at:
+            length = 1 if len(at) == 1 else rng.randrange(80)
+            filler = rng.choice([log.data[begin] ^ 1 << rng.randrange(8), 0, 0xFF, 0x0A])
+            bad[begin : begin + length] = bytes([filler]) * length
+            # A line whose end was taken away takes the next one with it.
+            hit |= set(range(line_at(log.data, begin), line_at(log.data, begin + length) + 1))
         if b'"version":1' not in bad.split(b"\n", 1)[0] and b'"version":' in bad[:80]:
             continue  # a version that is not known is refused: below
-        events = repair_log(bench, bad, truth)
-        hit = {line_at(log.data, at)}
-        if log.data[at] == 0x0A:
-            hit.add(line_at(log.data, at) + 1)  # the two lines have become one
+        put(bench, bytes(bad))
+        with bench.writer() as store:
+            if bad == log.data or store.session(ID).verify().ok:
+                continue
+        events = repair_log(bench, bytes(bad), truth)
         kept = {event.seq for event in events if event.kind != "event.lost"}
         assert kept >= {seq for number, seq in seqs.items() if number not in hit}, at
 
@@ -276,48 +277,6 @@ def test_what_is_kept_is_private(log: Log, bench: Bench) -> None:
     modes = {stat.S_IMODE(file.stat().st_mode) for file in bench.file.parent.iterdir()}
     bench.file.chmod(0o600)
     assert modes == {0o600}
-
-
-@pytest.mark.slow
-@hypothesis.settings(suppress_health_check=list(hypothesis.HealthCheck))
-@hypothesis.given(
-    damage=st.lists(
-        st.tuples(st.floats(0, 1), st.integers(0, 80), st.sampled_from([b"\0", b"z", b"\n", b""])),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_random_damage(
-    log: Log, tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[float, int, bytes]]
-) -> None:
-    """N-30, N-34, F-110: after several damages, all lines that none of them touches are kept."""
-    bench = Bench(tmp_path_factory.mktemp("random") / "store")
-    put(bench, log.data)
-    truth = events_of(bench)
-    lines = log.data.splitlines(keepends=True)
-    seqs = seqs_in(lines, truth)
-    space = len(log.data) - log.start - 200
-    bad = bytearray(log.data)
-    hit: set[int] = set()
-    # From the end, so that what is cut out moves nothing that is still to be damaged.
-    limit = len(log.data)
-    for place, length, filler in sorted(damage, reverse=True):
-        begin = log.start + int(place * space)
-        end = min(begin + length, limit)
-        limit = begin
-        bad[begin:end] = filler * (end - begin)
-        # A line whose end was taken away takes the next one with it; so does one that is cut out.
-        touched = range(line_at(log.data, begin), line_at(log.data, end) + 2)
-        hit |= set(touched)
-    put(bench, bytes(bad))
-    with bench.writer() as store:
-        if store.session(ID).verify().ok:
-            return
-        report = store.session(ID).repair()
-    events = check_repaired(bench, bytes(bad), truth, report)
-    kept = {event.seq for event in events if event.kind != "event.lost"}
-    assert kept >= {seq for number, seq in seqs.items() if number not in hit}
-    shutil.rmtree(bench.path)
 
 
 # -- sealed segments ----------------------------------------------------------------------------
@@ -544,15 +503,15 @@ def flipped_log(data: bytes) -> bytes:
     return data.replace(b"later 2", b"later 9", 1)
 
 
-def original(directory: Path) -> set[bytes]:
-    """Return all bytes that must not be lost: the contents of every segment."""
+def segments(path: Path) -> set[bytes]:
+    """Return all bytes that must not be lost: the contents of every segment, in its place or kept."""
+    directory = path / "sessions" / ID
     return {file.read_bytes() for file in directory.iterdir() if ".jsonl" in file.name}
 
 
 def check_old_or_new(path: Path, before: set[bytes]) -> None:
     """Fail unless each damaged segment is still there, in its place or kept, and a repair succeeds."""
-    directory = path / "sessions" / ID
-    assert before <= original(directory), "bytes were lost that a repair was to keep"
+    assert before <= segments(path), "bytes were lost that a repair was to keep"
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = store.session(ID)
         session.repair()
@@ -567,46 +526,31 @@ def check_old_or_new(path: Path, before: set[bytes]) -> None:
         assert session.verify().ok
 
 
-def damaged_bytes(path: Path) -> set[bytes]:
-    """Return the contents of the segments that a repair is going to replace because of damage."""
-    return original(path / "sessions" / ID)
+FAULTS: dict[str, Callable[[int], faults.Faults]] = {
+    "death before": lambda at: faults.kill(at=at),
+    "death after": lambda at: faults.kill(at=at, when="after"),
+    "refusal": lambda at: faults.fail(errno.ENOSPC, at=at),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_death_at_every_step(broken: tuple[Path, Any], when: Any) -> None:
-    """N-39, F-116: whichever call a repair dies at, the log is as it was or repaired, and no byte is lost."""
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_every_step(broken: tuple[Path, Any], fault: str) -> None:
+    """N-29, N-39, F-116: whichever call fails, the log is as it was or repaired, and no byte is lost."""
     path, damage = broken
     for at in itertools.count(1):
         damage()
-        before = damaged_bytes(path)
-        store = hansard.open(path, auto_compact=False)
-        with faults.kill(at=at, when=when) as fault, contextlib.suppress(faults.Killed):
-            store.session(ID).repair()
-        store.close()
+        before = segments(path)
+        report = None
+        with (
+            hansard.open(path, auto_compact=False) as store,
+            FAULTS[fault](at) as struck,
+            contextlib.suppress(faults.Killed, hansard.HansardError),
+        ):
+            report = store.session(ID).repair()
+        assert report is None or report.ok
         check_old_or_new(path, before)
-        if not fault.fired:
-            break
-    assert at > 10
-
-
-@pytest.mark.slow
-def test_refusal_at_every_step(broken: tuple[Path, Any]) -> None:
-    """N-29, F-116: whichever call the disk refuses, a repair raises, or has repaired the log nevertheless."""
-    path, damage = broken
-    for at in itertools.count(1):
-        damage()
-        before = damaged_bytes(path)
-        with hansard.open(path, auto_compact=False) as store:
-            with faults.fail(errno.ENOSPC, at=at) as fault:
-                try:
-                    report = store.session(ID).repair()
-                except hansard.HansardError:
-                    report = None
-            if report is not None:
-                assert report.ok
-        check_old_or_new(path, before)
-        if not fault.fired:
+        if not struck.fired:
             break
     assert at > 10
 
@@ -630,46 +574,15 @@ def test_what_was_damaged_is_durable_first(broken: tuple[Path, Any]) -> None:
 
 # -- others at work -----------------------------------------------------------------------------
 
-WRITER = """
-import sys, hansard
-with hansard.open(sys.argv[1], durability=sys.argv[2], auto_compact=False) as store:
-    session = store.session("s")
-    session.add_message({"n": "opened"})
-    print("ready", flush=True)
-    for line in sys.stdin:
-        try:
-            print(session.add_message({"from": line.strip()}).seq, flush=True)
-        except hansard.HansardError as error:
-            print(type(error).__name__, flush=True)
-"""
 
-
-@pytest.fixture
-def writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Return another process that has the session open, and appends what it is told to."""
-    Bench(tmp_path / "store")
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path / "store"), "os"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate(timeout=60)
-
-
-def tell(process: subprocess.Popen[str], text: str) -> str:
-    """Let a writer append, and return what it says."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(text + "\n")
-    process.stdin.flush()
-    return process.stdout.readline().strip()
+def append_when_told(wire: Wire, path: str) -> None:
+    """Open the session, and append a message each time that the test says so."""
+    with open_store(path, "os") as store:
+        session = store.session(ID)
+        wire.tell(session.add_message({"n": "opened"}).seq)
+        for number in range(1, 4):
+            wire.wait()
+            wire.tell(session.add_message({"from": number}).seq)
 
 
 def damage_first(file: Path) -> None:
@@ -680,20 +593,21 @@ def damage_first(file: Path) -> None:
         opened.write(b'{"n":7}')
 
 
-def test_a_writer_that_has_the_damaged_file_open(
-    tmp_path: Path, writer: subprocess.Popen[str]
-) -> None:
+def test_a_writer_that_has_the_damaged_file_open(bench: Bench) -> None:
     """N-18, F-117: what a process appends that had the log open before the repair is in the repaired log."""
-    file = tmp_path / "store/sessions/s/log.jsonl"
-    assert tell(writer, "one") == "3"
-    damage_first(file)
-    assert tell(writer, "two") == "4"
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        report = store.session(ID).repair()
-        assert report.lost == [(1, 1)]
-        assert tell(writer, "three") == "6", "after the record of the repair, in the new file"
+    with Crew() as crew, bench.writer() as store:
+        worker = crew.start(append_when_told, str(bench.path))
+        assert worker.hear() == 2
+        worker.go()
+        assert worker.hear() == 3
+        damage_first(bench.file)
+        worker.go()
+        assert worker.hear() == 4
+        assert store.session(ID).repair().lost == [(1, 1)]
+        worker.go()
+        assert worker.hear() == 6, "after the record of the repair, in the new file"
         messages = store.session(ID).messages()
-    assert [message.get("from") for message in messages] == [None, "one", "two", "three"]
+    assert [message.get("from") for message in messages] == [None, 1, 2, 3]
 
 
 def test_a_reader_that_has_the_damaged_file_open(tmp_path: Path) -> None:
@@ -716,36 +630,34 @@ def test_a_reader_that_has_the_damaged_file_open(tmp_path: Path) -> None:
         assert seen.messages(last=1) == later.session(ID).messages(last=1) == [NEW]
 
 
+def append_despite_damage(
+    wire: Wire, path: str, who: int, count: int
+) -> list[tuple[int, int, int]]:
+    """Append, each message until it is not refused; return what was acknowledged, with its seqs."""
+    acknowledged = []
+    with open_store(path, "os") as store:
+        for number in range(count):
+            event = None
+            while event is None:
+                # Refused, until it is repaired.
+                with contextlib.suppress(hansard.Damaged):
+                    event = store.session(ID).add_message({"who": who, "n": number})
+            acknowledged.append((who, number, event.seq))
+    return acknowledged
+
+
 @pytest.mark.slow
-def test_writers_and_repairers_at_once(tmp_path: Path) -> None:
+def test_writers_and_repairers_at_once(bench: Bench) -> None:
     """N-16, N-17, F-117: with concurrent writers and repairers, what was acknowledged is there once."""
-    path = tmp_path / "store"
-    bench = Bench(path)
-    count, writers = 120, 3
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", BUSY, str(path), str(number), str(count)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(writers)
-    ]
+    path = str(bench.path)
     repairs = 0
-    said: list[str] = []
-    try:
-        while any(process.poll() is None for process in processes):
+    with Crew() as crew:
+        writers = [crew.start(append_despite_damage, path, who, 120) for who in range(3)]
+        while any(writer.is_alive() for writer in writers):
             damage_early_line(bench.file)
-            rivals = [threading.Thread(target=repair_once, args=(path,)) for _ in range(2)]
-            for rival in rivals:
-                rival.start()
-            for rival in rivals:
-                rival.join(timeout=60)
+            run_threads([partial(repair_once, bench.path)] * 2)
             repairs += 1
-        said = [process.communicate(timeout=60)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate(timeout=60)
+        acknowledged = {item for writer in writers for item in writer.result()}
     assert repairs > 1
     with bench.writer() as store:
         session = store.session(ID)
@@ -754,36 +666,14 @@ def test_writers_and_repairers_at_once(tmp_path: Path) -> None:
         events = list(session.events())
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     lost = {event.seq for event in events if event.kind == "event.lost"}
-    acknowledged = {
-        (words[0], words[1], int(words[2]))
-        for text in said
-        for words in map(str.split, text.splitlines())
-    }
-    assert len(acknowledged) == writers * count
+    assert len(acknowledged) == 3 * 120
     found = {
-        (str(event.data["message"]["who"]), str(event.data["message"]["n"]), event.seq)
+        (event.message["who"], event.message["n"], event.seq)
         for event in events
-        if event.kind == "message.added" and "who" in event.data["message"]
+        if event.kind == "message.added" and event.message and "who" in event.message
     }
     assert {item for item in acknowledged if item[2] not in lost} <= found
-    texts = [item[:2] for item in found]
-    assert len(texts) == len(set(texts))
-
-
-BUSY = """
-import sys, hansard
-path, who, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-with hansard.open(path, durability="os", auto_compact=False) as store:
-    session = store.session("s")
-    for n in range(count):
-        event = None
-        while event is None:
-            try:
-                event = session.add_message({"who": who, "n": n})
-            except hansard.Damaged:
-                pass  # refused, until it is repaired
-        print(who, n, event.seq, flush=True)
-"""
+    assert len({item[:2] for item in found}) == len(found)
 
 
 def damage_early_line(file: Path) -> None:

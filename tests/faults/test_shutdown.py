@@ -105,17 +105,6 @@ def test_whoever_is_at_it_when_a_store_is_closed_gets_an_answer_or_closed(
     assert set(acknowledged) <= set(seen)
 
 
-def test_a_closed_store_has_no_file_open(tmp_path: Path) -> None:
-    """I-5: `close` closes every descriptor immediately, even while handles on sessions are kept."""
-    before = set(os.listdir("/dev/fd"))
-    store = hansard.open(tmp_path / "store")
-    session = store.session("s")
-    session.add_message({"n": 1})
-    assert session.messages() == [{"n": 1}]
-    store.close()
-    assert set(os.listdir("/dev/fd")) == before
-
-
 # -- the end of a process -----------------------------------------------------------------------
 
 STREAMING = """

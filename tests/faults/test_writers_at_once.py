@@ -74,22 +74,16 @@ def check_each_once(session: hansard.Session, seqs: list[list[int]], count: int)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("durability", "count"), [("os", 200), ("sync", 100)])
-def test_eight_processes_append_to_one_session_and_every_event_is_there_once(
-    tmp_path: Path, durability: str, count: int
+@pytest.mark.parametrize(
+    ("durability", "writers", "sessions", "count"),
+    [("os", 8, 1, 200), ("sync", 8, 1, 100), ("os", 4, 64, 8), ("sync", 4, 64, 2)],
+)
+def test_processes_append_to_the_same_sessions_and_every_event_is_there_once(
+    tmp_path: Path, durability: str, writers: int, sessions: int, count: int
 ) -> None:
-    """N-16, N-17, N-26: 8 writers' events are there once each, in their order, with contiguous seqs."""
-    run_writers(tmp_path / "store", ["s"], writers=8, count=count, durability=durability)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("durability", "count"), [("os", 8), ("sync", 2)])
-def test_four_processes_append_to_sixty_four_sessions_and_every_event_is_there_once(
-    tmp_path: Path, durability: str, count: int
-) -> None:
-    """N-16, N-27: what holds for one session holds for 64 that four processes begin and fill together."""
-    sessions = [f"team/{number}" for number in range(64)]
-    run_writers(tmp_path / "store", sessions, writers=4, count=count, durability=durability)
+    """N-16, N-17, N-26, N-27: all events are there once each, in their order, with contiguous seqs."""
+    names = [f"team/{number}" for number in range(sessions)]
+    run_writers(tmp_path / "store", names, writers=writers, count=count, durability=durability)
 
 
 # ------------------------------------------------------------------ what one does, others see
@@ -131,6 +125,36 @@ def test_a_warm_handle_sees_another_process_at_once_whatever_the_clock_says(tmp_
         assert session.messages(last=1) == [{"by": "another process"}]
         assert session.state().message_count == 2
         assert session.add_message({"by": "this process"}).seq == 3
+
+
+def stream_and_wait(wire: Wire, path: str, texts: list[str]) -> None:
+    """Write parts, say so, and stay in the middle of the message."""
+    with open_store(path, "sync") as store:
+        stream = store.session("s").stream(role="assistant")
+        for text in texts:
+            stream.write(text)
+        wire.tell("written")
+        wire.wait()
+        stream.write("!")
+        stream.finish()
+        wire.tell("finished")
+
+
+def test_others_see_the_parts_while_they_come(tmp_path: Path) -> None:
+    """N-19: another process sees each part as partial immediately, and then the complete message."""
+    path = str(tmp_path / "store")
+    with Crew() as crew, open_store(path, "os") as store:
+        session = store.session("s")
+        worker = crew.start(stream_and_wait, path, ["a", "b"])
+        assert worker.hear() == "written"
+        partial = {"role": "assistant", "content": "ab", "partial": True}
+        assert session.messages() == session.messages(last=1) == [partial]
+        child = session.fork("c")
+        worker.go()
+        assert worker.hear() == "finished"
+        assert session.messages() == [{"role": "assistant", "content": "ab!"}]
+        # A fork in the middle of the message has its parts, and is never finished there.
+        assert child.messages() == [partial]
 
 
 # ------------------------------------------------------------------ compare and set

@@ -87,6 +87,10 @@ class Worker:
         assert self._process.pid is not None  # started by the constructor
         return self._process.pid
 
+    def is_alive(self) -> bool:
+        """Return whether the job goes on: it has neither returned nor failed."""
+        return self._process.is_alive() and not self._connection.poll(0)
+
     def go(self) -> None:
         """Let a job that waits go on."""
         self._connection.send("go")

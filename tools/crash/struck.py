@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import hansard
 
@@ -39,6 +39,7 @@ class Operation(NamedTuple):
     steps: tuple[Step, ...]
     #: Calls that were made before, so that files are open.
     warm: bool = False
+    durability: Literal["os", "sync"] = "os"
 
 
 class Wrong(AssertionError):
@@ -61,6 +62,12 @@ OPERATIONS = (
     Operation("append", (lambda store, _: store.session("s").add_message({"n": 1}),)),
     Operation(
         "append warm", (lambda store, _: store.session("s").add_message({"n": 1}),), warm=True
+    ),
+    Operation(
+        "append synced",
+        (lambda store, _: store.session("s").add_message({"n": 1}),),
+        warm=True,
+        durability="sync",
     ),
     Operation(
         "batch",
@@ -188,9 +195,9 @@ def warm_up(store: hansard.Store) -> None:
     store.sessions()
 
 
-def open_store(path: str) -> hansard.Store:
+def open_store(path: str, durability: Literal["os", "sync"] = "os") -> hansard.Store:
     """Open a store that does not wait: here, no other process can hold a lock."""
-    return hansard.open(path, durability="os", lock_timeout=0.0, auto_compact=False)
+    return hansard.open(path, durability=durability, lock_timeout=0.0, auto_compact=False)
 
 
 @contextmanager
@@ -243,7 +250,7 @@ def run(
     with stage.copy() as path, patience():
         gc.collect()
         before = descriptors()
-        store = open_store(path)
+        store = open_store(path, operation.durability)
         kept: dict[str, Any] = {}
         if operation.warm:
             warm_up(store)

@@ -12,7 +12,7 @@ CONCURRENCY = (
         "log/disk.py",
         "            self._flock(self.descriptor, how)\n        except OSError as error:\n",
         "            pass\n        except OSError as error:\n",
-        (f"{_AT_ONCE}::test_eight_processes_append_to_one_session_and_every_event_is_there_once",),
+        (f"{_AT_ONCE}::test_processes_append_to_the_same_sessions_and_every_event_is_there_once",),
     ),
     Mutant(
         "no lock for the lone append",
@@ -92,7 +92,7 @@ CONCURRENCY = (
         "log/change_marks.py",
         "            if disk.write(file, line) != len(line):\n",
         '            if disk.write(file, b"") != 0:\n',
-        ("tests/faults/test_change_marks.py", "tests/unit/log/test_change_marks.py"),
+        ("tests/unit/log/test_change_marks.py",),
     ),
     Mutant(
         "a lone append leaves no mark for the index",

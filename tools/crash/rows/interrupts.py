@@ -21,6 +21,7 @@ ROW = Row(12, "interrupt at every point; out of memory at every allocation", 1_0
 POINTS: Mapping[str, int] = {
     "append": 330,
     "append warm": 130,
+    "append synced": 160,
     "batch": 710,
     "begin": 340,
     "create": 380,
@@ -38,6 +39,7 @@ POINTS: Mapping[str, int] = {
 ALLOCATIONS: Mapping[str, int] = {
     "append": 400,
     "append warm": 100,
+    "append synced": 120,
     "batch": 800,
     "begin": 400,
     "create": 450,
