@@ -1,16 +1,12 @@
-"""Claims about cursors between processes: rivals, droppers and forked children. F-159 to F-164."""
+"""Claims about cursors between processes: rivals and droppers. `test_fork` has forked children."""
 
 import os
-import signal
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-import pytest
-
 from hansard.backend.local.backend import LocalBackend
-from hansard.errors import Closed, LockTimeout
+from hansard.errors import LockTimeout
 from hansard.follow import Cursor, drop_cursor
-from tests.faults.test_fork import ended_well, in_child
 from tests.faults.workers import PATIENCE, Crew, Wire, context
 
 # -- rivals -------------------------------------------------------------------------------------------
@@ -83,51 +79,3 @@ def test_a_cursor_that_is_dropped_while_others_wait_has_one_consumer(tmp_path: P
     with Crew() as crew:
         rivals = [crew.start(open_and_drop, path, 300, barrier) for _ in range(3)]
         assert [rival.result() for rival in rivals] == [300] * 3
-
-
-# -- forks --------------------------------------------------------------------------------------------
-
-
-def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
-    """Fork while a cursor is open, and use it in parent and child."""
-    backend = LocalBackend(path, durability="os")
-    cursor = Cursor(backend, "c")
-    cursor.move({"s": 1})
-
-    def use_the_parents() -> None:
-        with pytest.raises(Closed, match="opened before a fork"):
-            cursor.move({"s": 9})
-        with pytest.raises(LockTimeout) as caught:
-            Cursor(backend, "c")
-        assert caught.value.holder == os.getppid()
-        other = Cursor(backend, "d")
-        other.move({"s": 5})
-        cursor.close()
-        # None of this, nor the end of this process, may free the parent's lock.
-        backend.close()
-
-    assert ended_well(in_child(use_the_parents))
-    with pytest.raises(LockTimeout):
-        Cursor(LocalBackend(path), "c")
-    cursor.move({"s": 2})
-    assert Cursor(backend, "d").positions == {"s": 5}
-
-    def take_over() -> None:
-        mine = Cursor(backend, "c")
-        mine.move({"s": mine.positions["s"] + 1})
-
-    # A child that lives on does not keep the cursor from being closed and opened again.
-    lives_on = in_child(signal.pause)
-    cursor.close()
-    assert ended_well(in_child(take_over))
-    assert Cursor(backend, "c").positions == {"s": 3}
-    os.kill(lives_on, signal.SIGKILL)
-    os.waitpid(lives_on, 0)
-    wire.tell("went well")
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_does_not_use_its_parents_cursor(tmp_path: Path) -> None:
-    """F-160: in a child an inherited cursor raises, and the child cannot release the parent's lock."""
-    with Crew() as crew:
-        assert crew.start(fork_with_an_open_cursor, str(tmp_path / "store")).hear() == "went well"

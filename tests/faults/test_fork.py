@@ -15,16 +15,22 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hansard
 from hansard.backend.local.backend import LocalBackend
 from hansard.backend.memory import MemoryBackend
-from hansard.errors import LockTimeout
+from hansard.errors import Closed, LockTimeout
+from hansard.follow import Cursor
 from hansard.log import disk
 from hansard.store import _import_before_fork
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, run_threads, said, until
+from tests.unit.disk_probe import index_of
+from tests.unit.index import reference_listing
+
+MESSAGE = {"role": "user", "content": "hello"}
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -108,20 +114,10 @@ def fork_after_use(wire: Wire, path: str, durability: str) -> None:
         assert session.seq == 4
         session.add_message({"by": "parent"})
         assert store.session("new").messages() == [{"by": "child"}]
-
-
-@pytest.mark.parametrize("durability", ["os", "sync"])
-def test_a_child_goes_on_with_the_handle_that_its_parent_used(
-    tmp_path: Path, durability: str
-) -> None:
-    """N-16, F-38: parent, child and grandchild append and read through one handle from before the forks."""
-    path = tmp_path / "store"
-    with Crew() as crew:
-        crew.start(fork_after_use, str(path), durability).result()
     assert said(path) == ["parent", "parent", "child", "grandchild", "parent"]
 
 
-def append_beside(wire: Wire, path: str, children: int, count: int) -> None:
+def append_beside(wire: Wire, path: str, children: int = 4, count: int = 100) -> None:
     """Append in a parent and in its children at the same time, all with one inherited handle."""
     with open_store(path, "os") as store:
         append(store, "parent")
@@ -136,18 +132,11 @@ def append_beside(wire: Wire, path: str, children: int, count: int) -> None:
         ]
         append_all("parent")
         assert [ended_well(pid) for pid in pids] == [True] * children
-
-
-def test_parent_and_children_keep_each_other_out(tmp_path: Path) -> None:
-    """N-16: 4 children and their parent, appending through one inherited handle, lose and double nothing."""
-    path = tmp_path / "store"
-    with Crew() as crew:
-        crew.start(append_beside, str(path), 4, 100).result()
     found = said(path)
-    assert len(found) == 501
-    for name in ["parent", *(f"child-{child}" for child in range(4))]:
+    assert len(found) == (children + 1) * count + 1
+    for name in ["parent", *(f"child-{child}" for child in range(children))]:
         own = [by for by in found if by.startswith(f"{name} ")]
-        assert own == [f"{name} {number}" for number in range(100)]
+        assert own == [f"{name} {number}" for number in range(count)]
 
 
 # ------------------------------------------------------------------ a fork in mid-append
@@ -256,13 +245,6 @@ def fork_with_the_backend_busy(wire: Wire, path: str) -> None:
         assert ended_well(child)
         leave.set()
         thread.join(PATIENCE)
-
-
-def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have(tmp_path: Path) -> None:
-    """N-23: a mutex that a thread of the parent held at the moment of the fork is free in the child."""
-    path = tmp_path / "store"
-    with Crew() as crew:
-        crew.start(fork_with_the_backend_busy, str(path)).result()
     assert said(path, "t") == ["child"]
 
 
@@ -290,13 +272,6 @@ def fork_while_reading(wire: Wire, path: str) -> None:
         leave.set()
         thread.join(PATIENCE)
         disk.size = size
-
-
-def test_a_child_forked_in_the_middle_of_a_read_does_not_hang(tmp_path: Path) -> None:
-    """N-23: a child forked while a thread reads can append, read and close the store."""
-    path = tmp_path / "store"
-    with Crew() as crew:
-        crew.start(fork_while_reading, str(path)).result()
     assert said(path) == ["parent", "child"]
 
 
@@ -393,21 +368,9 @@ def fork_while_importing(wire: Wire, path: str, module: str) -> None:
         thread.join(PATIENCE)
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["hansard.index.index", "hansard.event.secrets", "hansard.maintenance.verify", "sqlite3"],
-)
-def test_a_child_forked_in_the_middle_of_an_import_does_not_hang(
-    tmp_path: Path, module: str
-) -> None:
-    """N-16: a fork waits for imports of what a call needs; the child's import would never end."""
-    with Crew() as crew:
-        crew.start(fork_while_importing, str(tmp_path / "store"), module).result()
-
-
 def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
     """Fork while a thread is in the middle of a call of SQLite."""
-    # Not at the top: another test needs a process that has not imported it.
+    # Not at the top, as above.
     from hansard.index.sqlite_storage import Storage
 
     with open_store(path, "os") as store:
@@ -430,13 +393,7 @@ def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
         assert store.count() == 1
 
 
-def test_no_thread_is_in_a_call_of_sqlite_when_the_process_is_forked(tmp_path: Path) -> None:
-    """N-16: SQLite has locks for all of the process, which a missing thread would keep."""
-    with Crew() as crew:
-        crew.start(fork_in_a_call_of_sqlite, str(tmp_path / "store")).result()
-
-
-def fork_in_memory(wire: Wire) -> None:
+def fork_in_memory(wire: Wire, _: str) -> None:
     """Fork while a thread holds the lock of a store in memory."""
     backend = MemoryBackend()
     store = hansard.Store(backend)
@@ -458,10 +415,128 @@ def fork_in_memory(wire: Wire) -> None:
     thread.join(PATIENCE)
 
 
-def test_a_child_of_a_process_with_a_store_in_memory_has_its_own_locks() -> None:
-    """N-16: what another thread of the parent held does not hold up the child."""
+# ------------------------------------------------------------------ listings and cursors
+
+
+def list_in_child(wire: Wire, path: str) -> None:
+    """List, fork, and list in both processes concurrently, three times."""
+    with open_store(path, "os") as store:
+        store.session("s").add_message(MESSAGE)
+        assert store.count() == 1
+
+        def child() -> None:
+            for number in range(10):
+                store.session(f"child/{number}").add_message(MESSAGE)
+                assert store.count(prefix="child/") >= number + 1
+            store.close()
+
+        for turn in range(3):
+            pid = in_child(child)
+            for number in range(10):
+                store.session(f"parent/{turn}/{number}").add_message(MESSAGE)
+                assert store.count(prefix=f"parent/{turn}/") == number + 1
+            assert ended_well(pid)
+            assert store.sessions().items == reference_listing.everything(store)
+    # Not at the top: another job needs a process that has not imported it.
+    import sqlite3
+
+    connection = sqlite3.connect(index_of(Path(path)))
+    assert connection.execute("PRAGMA integrity_check(index_session)").fetchone() == ("ok",)
+    connection.close()
+
+
+def fork_during_a_refresh(wire: Wire, path: str) -> None:
+    """Fork while another thread refreshes the index: the child must neither wait nor disturb it."""
+    with open_store(path, "os") as store:
+        for name in "abc":
+            store.session(name).add_message(MESSAGE)
+        staying, go = threading.Event(), threading.Event()
+
+        def stay(done: int, total: int) -> None:
+            staying.set()
+            assert go.wait(PATIENCE)
+
+        thread = threading.Thread(target=lambda: store.sessions(progress=stay))
+        thread.start()
+        assert staying.wait(PATIENCE)
+
+        def child() -> None:
+            assert store.sessions().items == reference_listing.everything(store)
+            store.session("by the child").add_message(MESSAGE)
+            assert store.count() == 4
+
+        assert ended_well(in_child(child))
+        go.set()
+        thread.join(PATIENCE)
+        assert store.sessions().items == reference_listing.everything(store)
+        assert store.count() == 4
+
+
+def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
+    """Fork while a cursor is open, and use it in parent and child."""
+    backend = LocalBackend(path, durability="os")
+    cursor = Cursor(backend, "c")
+    cursor.move({"s": 1})
+
+    def use_the_parents() -> None:
+        with pytest.raises(Closed, match="opened before a fork"):
+            cursor.move({"s": 9})
+        with pytest.raises(LockTimeout) as caught:
+            Cursor(backend, "c")
+        assert caught.value.holder == os.getppid()
+        other = Cursor(backend, "d")
+        other.move({"s": 5})
+        cursor.close()
+        # None of this, nor the end of this process, may free the parent's lock.
+        backend.close()
+
+    assert ended_well(in_child(use_the_parents))
+    with pytest.raises(LockTimeout):
+        Cursor(LocalBackend(path), "c")
+    cursor.move({"s": 2})
+    assert Cursor(backend, "d").positions == {"s": 5}
+
+    def take_over() -> None:
+        mine = Cursor(backend, "c")
+        mine.move({"s": mine.positions["s"] + 1})
+
+    # A child that lives on does not keep the cursor from being closed and opened again.
+    lives_on = in_child(signal.pause)
+    cursor.close()
+    assert ended_well(in_child(take_over))
+    assert Cursor(backend, "c").positions == {"s": 3}
+    os.kill(lives_on, signal.SIGKILL)
+    os.waitpid(lives_on, 0)
+
+
+# ------------------------------------------------------------------ all of these, each in a process
+
+MODULES = ("index.index", "event.secrets", "maintenance.verify")
+
+JOBS: list[tuple[Any, ...]] = [
+    (fork_after_use, "os"),
+    (fork_after_use, "sync"),
+    (append_beside,),
+    # A mutex that a thread of the parent held at the moment of the fork is free in the child.
+    (fork_with_the_backend_busy,),
+    (fork_while_reading,),
+    # A fork waits for imports of what a call needs; the child's import would never end.
+    *((fork_while_importing, f"hansard.{module}") for module in MODULES),
+    (fork_while_importing, "sqlite3"),
+    # SQLite has locks for all of the process, which a missing thread would keep.
+    (fork_in_a_call_of_sqlite,),
+    (fork_in_memory,),
+    (list_in_child,),
+    (fork_during_a_refresh,),
+    (fork_with_an_open_cursor,),
+]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: " ".join([job[0].__name__, *job[1:]]))
+def test_a_child_works_with_what_it_inherits(tmp_path: Path, job: tuple[Any, ...]) -> None:
+    """N-16, N-23, F-38, F-160: parent and child use what was opened before the fork, and neither hangs."""
     with Crew() as crew:
-        crew.start(fork_in_memory).result()
+        crew.start(job[0], str(tmp_path / "store"), *job[1:]).result()
 
 
 def _late_imports() -> set[str]:

@@ -1,22 +1,22 @@
-"""Listing while other processes write, list, are killed and fork.
+"""Listing while other processes write, list and are killed.
 
 Each test needs real processes: what one of them has acknowledged, another must list.
 """
 
 import os
+import random
 import signal
-import sqlite3
-import threading
+import time
+from mmap import mmap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import hansard
+from hansard.backend.local.backend import LocalBackend
+from hansard.log import disk
 from tests.crashlab import faults
-from tests.faults.test_fork import ended_well, in_child
-from tests.faults.workers import PATIENCE, Crew, Wire, open_store
-from tests.unit.disk_probe import index_of
+from tests.faults.workers import Crew, Wire, open_store, replaced
 from tests.unit.index import reference_listing
 
 MESSAGE = {"role": "user", "content": "hello"}
@@ -97,63 +97,73 @@ def test_writers_do_not_wait_for_a_listing(tmp_path: Path) -> None:
         assert store.count() == 6
 
 
-# -- threads and forks --------------------------------------------------------------------------
+# -- change marks -------------------------------------------------------------------------------
+
+SESSIONS, WRITERS, SECONDS = 12, 2, 2.0
 
 
-def list_in_a_forked_child(wire: Wire, path: str) -> None:
-    """List, fork, and list in both processes concurrently, three times."""
-    with open_store(path, "os") as store:
-        store.session("s").add_message(MESSAGE)
-        assert store.count() == 1
-
-        def child() -> None:
-            for number in range(10):
-                store.session(f"child/{number}").add_message(MESSAGE)
-                assert store.count(prefix="child/") >= number + 1
-            store.close()
-
-        for turn in range(3):
-            pid = in_child(child)
-            for number in range(10):
-                store.session(f"parent/{turn}/{number}").add_message(MESSAGE)
-                assert store.count(prefix=f"parent/{turn}/") == number + 1
-            assert ended_well(pid)
-            assert store.sessions().items == reference_listing.everything(store)
-    connection = sqlite3.connect(index_of(Path(path)))
-    assert connection.execute("PRAGMA integrity_check(index_session)").fetchone() == ("ok",)
-    connection.close()
+def shared(board: str) -> memoryview:
+    """Return numbers that processes share, through a file: the last seqs that writers were told."""
+    with open(board, "r+b") as file:
+        return memoryview(mmap(file.fileno(), 0)).cast("Q")
 
 
-def fork_during_a_refresh(wire: Wire, path: str) -> None:
-    """Fork while another thread refreshes the index: the child must neither wait nor disturb it."""
-    with open_store(path, "os") as store:
-        for name in "abc":
-            store.session(name).add_message(MESSAGE)
-        staying, go = threading.Event(), threading.Event()
+def append_and_note(wire: Wire, path: str, board: str, writer: int, seed: int) -> int:
+    """Append to random sessions, and note each acknowledged seq; return how many there were."""
+    rng = random.Random(seed)
+    acknowledged = shared(board)
+    write = disk.write
 
-        def stay(done: int, total: int) -> None:
-            staying.set()
-            assert go.wait(PATIENCE)
+    def write_late(descriptor: int, data: bytes) -> int:
+        # Races are just before a write.
+        if rng.random() < 0.2:
+            time.sleep(rng.random() / 2_000)
+        return write(descriptor, data)
 
-        thread = threading.Thread(target=lambda: store.sessions(progress=stay))
-        thread.start()
-        assert staying.wait(PATIENCE)
-
-        def child() -> None:
-            assert store.sessions().items == reference_listing.everything(store)
-            store.session("by the child").add_message(MESSAGE)
-            assert store.count() == 4
-
-        assert ended_well(in_child(child))
-        go.set()
-        thread.join(PATIENCE)
-        assert store.sessions().items == reference_listing.everything(store)
-        assert store.count() == 4
+    count = 0
+    with open_store(path, "os") as store, replaced("write", write_late):
+        wire.tell("ready")
+        while not wire.told_to_go():
+            # Few at a time: the next append to a session hides that one was missed.
+            number = rng.randrange(SESSIONS)
+            for _ in range(rng.randrange(1, 4)):
+                seq = store.session(f"s{number}").append("app.note", {}).seq
+                acknowledged[writer * SESSIONS + number] = seq
+                count += 1
+    return count
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.parametrize("job", [list_in_a_forked_child, fork_during_a_refresh])
-def test_a_forked_child_lists_like_its_parent(tmp_path: Path, job: Any) -> None:
-    """A forked child lists the inherited store like its parent, even while that lists."""
+@pytest.mark.slow
+def test_every_refresh_finds_what_was_acknowledged_before_it(tmp_path: Path, seed: int) -> None:
+    """F-130, F-131: next to two writers, each refresh finds all appends acknowledged before it began."""
+    path, board = str(tmp_path / "store"), tmp_path / "board"
+    board.write_bytes(bytes(8 * SESSIONS * WRITERS))
+    acknowledged = shared(str(board))
+    backend = LocalBackend(path, durability="os")
+    seqs: dict[str, int] = {}
+    known, refreshes, complete = "", 0, 0
     with Crew() as crew:
-        crew.start(job, str(tmp_path / "store")).result()
+        workers = [
+            crew.start(append_and_note, path, str(board), writer, seed + writer)
+            for writer in range(WRITERS)
+        ]
+        for worker in workers:
+            worker.hear()
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end or refreshes <= SESSIONS:
+            numbers = acknowledged.tolist()
+            before = [max(numbers[number::SESSIONS]) for number in range(SESSIONS)]
+            changed = backend.changed(known)
+            for name in backend.ids() if changed.every else changed.ids:
+                head = backend.log(name).reader().head()
+                seqs[name] = 0 if head is None else head.seq
+            known = changed.since
+            changed.done()
+            refreshes += 1
+            complete += changed.every
+            missed = [(n, seq) for n, seq in enumerate(before) if seqs.get(f"s{n}", 0) < seq]
+            assert missed == []
+        for worker in workers:
+            worker.go()
+        assert min(worker.result() for worker in workers) > SESSIONS
+    assert complete == 1
