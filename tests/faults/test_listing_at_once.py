@@ -127,7 +127,7 @@ def append_and_note(wire: Wire, path: str, board: str, writer: int, seed: int) -
             # Few at a time: the next append to a session hides that one was missed.
             number = rng.randrange(SESSIONS)
             for _ in range(rng.randrange(1, 4)):
-                seq = store.session(f"s{number}").append("app.note", {}).seq
+                seq = store.session(f"s{number}").append("x.note", {}).seq
                 acknowledged[writer * SESSIONS + number] = seq
                 count += 1
     return count
