@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ import pytest
 
 import hansard
 from hansard import follow
+from hansard.backend.contract import AppendRequest
 from hansard.backend.local.backend import LocalBackend
+from hansard.event.event import NewEvent
+from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk
 from tests.crashlab import faults
 from tools.crash.erasure import leaks
@@ -89,6 +93,8 @@ class Scene:
     look: Callable[[str | Path], State] = look
     #: The last calls only tidy up: nothing is said if they fail.
     tidies: bool = False
+    #: What is refused is in a report, and no error.
+    reports: bool = False
     #: Checks what is on the disk once everything was done.
     settle: Callable[[Path], None] = lambda _: None
 
@@ -330,6 +336,67 @@ MOVING = [
 ]
 
 
+# -- retention ----------------------------------------------------------------------------------------
+
+DAY = timedelta(days=1)
+
+
+def make_old(store: hansard.Store, *ids: str) -> None:
+    """Make sessions in which something was last said nine days ago, three times."""
+    old = (datetime.now(UTC) - 9 * DAY).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    event = NewEvent(MESSAGE_ADDED, b'{"message":{"content":"old"}}', control=False, time=old)
+    for session_id in ids:
+        store._backend.log(session_id).append(AppendRequest([event] * 3))
+
+
+def _old(path: str) -> None:
+    with hansard.open(path) as store:
+        make_old(store, ID)
+
+
+def _old_and_deleted(path: str) -> None:
+    _old(path)
+    with hansard.open(path) as store:
+        store.delete(ID)
+
+
+def _look_for_old(path: str | Path) -> State:
+    """Read where the session is, all of it."""
+    with hansard.open(path, read_only=True) as store:
+        trash = ID in store.trash()
+        live = [info.id for info in store.sessions().items]
+        if trash or live:
+            log = store._backend.log(ID, from_trash=trash)
+            assert len(list(log.salvage())) == 3
+        recorded = {event.kind for event in store.audit()}
+        assert live or recorded & {"session.pruned", "session.deleted"}
+        return {"trash": trash, "live": live}
+
+
+LIVE, TRASHED, PURGED = (
+    {"trash": trash, "live": live} for trash, live in ((False, [ID]), (True, []), (False, []))
+)
+
+RETENTION = [
+    Scene(
+        "purge",
+        _old_and_deleted,
+        (lambda store: store.purge(ID),),
+        (TRASHED, PURGED),
+        look=_look_for_old,
+        tidies=True,
+    ),
+    Scene(
+        "prune",
+        _old,
+        (lambda store: store.prune(older_than=DAY),),
+        (LIVE, TRASHED),
+        look=_look_for_old,
+        reports=True,
+    ),
+]
+
+
 # -- cursors ------------------------------------------------------------------------------------------
 
 
@@ -410,7 +477,7 @@ CURSORS = [
     _cursor("drop", _moved, (_drop,), PLACES, {}),
 ]
 
-SCENES = [*SESSIONS, *SEALING, *MOVING, *CURSORS]
+SCENES = [*SESSIONS, *SEALING, *MOVING, *RETENTION, *CURSORS]
 
 
 # -- what must not be left ----------------------------------------------------------------------------

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import hansard
 from tests.faults.campaign_cases import Trial
 from tools.crash import campaign, worker
 from tools.crash.report import Report, Tally
 from tools.crash.row import Row
-from tools.crash.rows import machines
 
 
 def trial(*labels: str, place: Path, jobs: int = 2) -> Report:
@@ -71,17 +69,6 @@ def test_a_campaign_is_repeated_by_its_seed(
     assert campaign.main([*options[:-1], "no such case"]) == 1
     with pytest.raises(SystemExit, match="no row 77"):
         campaign.main(["--rows", "77"])
-
-
-def test_a_machine_tells_which_calls_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-17: a store that forgets is noticed, and the same case finds the same calls again."""
-    monkeypatch.setattr(hansard.Session, "patch_metadata", lambda *_, **__: None)
-    found = [machines.Case("views in memory", 3).run() for _ in range(2)]
-    assert not found[0].ok
-    assert "'describe'" in found[0].detail
-    assert found[0] == found[1]
-    monkeypatch.undo()
-    assert machines.Case("views in memory", 3).run().ok
 
 
 def test_every_row_of_the_table_is_there() -> None:

@@ -21,11 +21,13 @@ from tools.crash.damaged import plain_log
 from tools.crash.damages import DAMAGES
 from tools.crash.failing_disk import FailingDisk
 from tools.crash.full_disks import SITUATIONS, Refusal
+from tools.crash.fuzz_targets import BY_NAME
 from tools.crash.power import PowerCut
 from tools.crash.rows import (
     cut_files,
     erasure,
     flipped_bits,
+    fuzzing,
     hostile_files,
     lost_syncs,
     power_cuts,
@@ -64,6 +66,10 @@ def _cuts(kind: str) -> Sample:
     return lambda rng: [case for case in power_cuts.cases(40, rng) if case.kind == kind]
 
 
+def _fuzzed(name: str) -> Sample:
+    return lambda rng: [fuzzing.Case(name, rng.getrandbits(32)) for _ in range(4)]
+
+
 def _damaged(cases: Iterable[Any], most: int) -> list[Any]:
     """Leave out the plain log, of which test_damage and test_torn_tails try every byte."""
     return [case for case in cases if getattr(case, "kind", "log") != "log"][:most]
@@ -97,6 +103,8 @@ SAMPLES: dict[str, tuple[Sample, int]] = {
     "9 named damages": (_only(*map(cut_files.NamedDamage, DAMAGES)), 25),
     **{f"10 {label}": (_only(Refusal(label)), 1) for label in SITUATIONS},
     **{f"16 {it[0]}": (_only(hostile_files.Disguise(*it)), 1) for it in DISGUISES},
+    # Whatever is in a file, a token or a name, the answer is right, or an error of ours.
+    **{f"13 {name}": (_fuzzed(name), 4) for name in BY_NAME},
     "17 tenants": (_asked, 10),
     **{f"18 {way}": (_only(*_erased(way)), 3) for way in erasure.WAYS},
 }

@@ -79,21 +79,8 @@ assert store.verify().ok
 """
 
 
-@pytest.mark.parametrize("program", [SESSIONS, STORES, TAKEN], ids=["sessions", "stores", "taken"])
-def test_a_process_with_few_descriptors_can_use_many_sessions(tmp_path: Path, program: str) -> None:
-    """N-79: 300 sessions, 150 stores, and appends with no descriptor left, all work with a limit of 256."""
-    done = subprocess.run(
-        [sys.executable, "-c", SETTING + program, str(tmp_path)],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_store_that_nobody_refers_to_is_closed(tmp_path: Path) -> None:
-    """N-79: the budget that stores share keeps none of them open."""
-    program = """
+#: The budget that stores share keeps none of them open.
+UNREFERENCED = """
 import gc
 before = descriptors()
 for number in range(20):
@@ -101,8 +88,15 @@ for number in range(20):
     gc.collect()
 assert descriptors() <= before + 12, descriptors() - before
 """
+
+PROGRAMS = {"sessions": SESSIONS, "stores": STORES, "taken": TAKEN, "unreferenced": UNREFERENCED}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_process_with_few_descriptors_can_use_many_sessions(tmp_path: Path, name: str) -> None:
+    """N-79: 300 sessions, 150 stores, and appends with no descriptor left, all work with a limit of 256."""
     done = subprocess.run(
-        [sys.executable, "-c", SETTING + program, str(tmp_path)],
+        [sys.executable, "-c", SETTING + PROGRAMS[name], str(tmp_path)],
         capture_output=True,
         check=False,
         text=True,

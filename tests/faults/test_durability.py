@@ -2,9 +2,6 @@
 
 import os
 import random
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self, cast
@@ -148,68 +145,6 @@ def test_os_appends_are_not_synced(tmp_path: Path) -> None:
         for _ in range(3):
             calls = trace.of(lambda: session.add_message({"n": 1}))
             assert calls == [f"write sessions/{ID}/log.jsonl"]
-
-
-UNDER_STRACE = """
-import os, sys, hansard
-with hansard.open(sys.argv[1], durability=sys.argv[2]) as store:
-    session = store.session("s")
-    session.add_message({"n": 0})
-    for n in range(1, 4):
-        session.add_message({"n": n, "mark": "needle"})
-        os.write(1, b"acknowledged %d\\n" % n)
-"""
-
-
-def system_calls(tmp_path: Path, durability: str) -> list[str]:
-    """Return the system calls of three appends: write and sync of one file, and the acknowledgement."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    log = tmp_path / "calls"
-    command = [
-        "strace",
-        "-f",
-        "-y",
-        "-s",
-        "400",
-        "-o",
-        str(log),
-        "-e",
-        "trace=write,fdatasync,fsync",
-    ]
-    done = subprocess.run(
-        [*command, sys.executable, "-c", UNDER_STRACE, str(tmp_path / "store"), durability],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    if done.returncode != 0 and "ptrace" in done.stderr.lower():
-        pytest.skip("this system does not allow strace")
-    assert done.returncode == 0, done.stderr
-    found, descriptors = [], set()
-    for line in log.read_text().splitlines():
-        if "acknowledged" in line:
-            found.append("acknowledge")
-            continue
-        is_sync = ("fdatasync(" in line or "fsync(" in line) and line.endswith("= 0")
-        if "needle" in line or (found and is_sync):
-            found.append("sync" if is_sync else "write")
-            descriptors.add(line.partition("(")[2].partition(",")[0].partition(")")[0])
-    assert len(descriptors) == 1, "what is written is what is synced"
-    return found
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="strace is a program of Linux")
-def test_the_system_calls_of_a_sync_append(tmp_path: Path) -> None:
-    """N-37: as the kernel sees it, each append is written, then synced, then acknowledged."""
-    assert system_calls(tmp_path, "sync") == ["write", "sync", "acknowledge"] * 3
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="strace is a program of Linux")
-def test_the_system_calls_of_an_os_append(tmp_path: Path) -> None:
-    """N-37: as the kernel sees it, an append with "os" is written and acknowledged."""
-    assert system_calls(tmp_path, "os") == ["write", "acknowledge"] * 3
 
 
 # -- power cuts ------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The fault tools work: many tests depend on them."""
 
-import errno
 from pathlib import Path
 
 import pytest
@@ -23,20 +22,6 @@ def path(tmp_path: Path) -> Path:
 def log(path: Path) -> Path:
     """Return the session's log."""
     return path / "sessions" / ID / "log.jsonl"
-
-
-def test_the_disk_is_as_before_when_the_block_ends(path: Path) -> None:
-    """N-29: every function is put back, also if the block raises, and blocks can be nested."""
-    before = {name: getattr(disk, name) for name in (*faults.MUTATING, *faults.READING)}
-
-    def raise_inside() -> None:
-        with faults.record(), faults.fail(errno.EIO, at=99):
-            assert disk.write is not before["write"]
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        raise_inside()
-    assert {name: getattr(disk, name) for name in before} == before
 
 
 def test_every_call_that_changes_something_is_in_the_list() -> None:

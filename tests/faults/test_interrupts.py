@@ -58,26 +58,6 @@ def test_an_allocation_that_fails_anywhere_holds_no_lock_and_loses_nothing(
     assert sum(answer.outcome == "struck" for answer in answers) > 250
 
 
-def test_a_point_is_where_a_function_begins_or_a_c_function_has_returned() -> None:
-    """N-23: no interrupt is raised on the way into a `finally`, where none can come; else a point each."""
-
-    def protected(closed: list[int]) -> None:
-        try:
-            closed.extend(map(int, "12"))
-        finally:
-            closed.clear()
-
-    counting = interrupts.Interrupter(0)
-    assert counting(lambda: protected([])) is None
-    outcomes = []
-    for at in range(1, counting.seen + 1):
-        closed: list[int] = []
-        raised = interrupts.Interrupter(at)(lambda closed=closed: protected(closed))  # type: ignore[misc]
-        assert isinstance(raised, KeyboardInterrupt)
-        outcomes.append(closed)
-    assert outcomes == [[]] * counting.seen
-
-
 @pytest.mark.parametrize(
     ("operation", "function"),
     [

@@ -52,11 +52,6 @@ def crew() -> Iterator[Crew]:
         yield started
 
 
-def leftovers(path: Path) -> list[str]:
-    """Return what is left of stages in a store."""
-    return [found.name for found in path.iterdir() if found.name.startswith(".tmp-staged")]
-
-
 def target(path: Path) -> Store:
     """Open the store that is imported or copied to."""
     return hansard.open(path, durability="sync", auto_compact=False)
@@ -96,40 +91,6 @@ def test_a_copy_that_dies_at_any_call_goes_on(tmp_path: Path, source: tuple[Path
 
 
 # -- races --------------------------------------------------------------------------------------
-
-
-def import_it(wire: Wire, path: str, data: bytes) -> bool:
-    """Stage a file, and publish it when told to; return whether it existed already."""
-
-    def pieces() -> Iterator[bytes]:
-        *most, last = data.splitlines(keepends=True)
-        yield from most
-        wire.tell("staged")
-        wire.wait()
-        yield last
-
-    with target(Path(path)) as store:
-        return store.import_session(pieces()).already
-
-
-@pytest.mark.slow
-def test_of_imports_at_once_one_imports(
-    tmp_path: Path, source: tuple[Path, bytes], crew: Crew
-) -> None:
-    """N-88: four processes import one file concurrently: one writes it, the others find it."""
-    _, data = source
-    with target(tmp_path / "store"):
-        pass
-    workers = [crew.start(import_it, str(tmp_path / "store"), data) for _ in range(4)]
-    for worker in workers:
-        assert worker.hear() == "staged"
-    for worker in workers:
-        worker.go()
-    assert sorted(worker.result() for worker in workers) == [False, True, True, True]
-    with target(tmp_path / "store") as store:
-        assert whole(store, data)
-        assert store.session("s").seq == EVENTS
-    assert leftovers(tmp_path / "store") == []
 
 
 def stay_in_mid_publish(wire: Wire, path: str, data: bytes) -> None:
@@ -176,36 +137,3 @@ def test_what_is_staged_is_synced_before_it_has_its_name(
     calls = [call.operation for call in record.calls]
     moved = calls.index("move")
     assert calls[:moved][::-1].index("sync") < calls[:moved][::-1].index("write")
-
-
-def grow(wire: Wire, path: str) -> int:
-    """Append until told to stop."""
-    count = 0
-    with hansard.open(path, durability="os") as store:
-        session = store.session("s")
-        while not wire.told_to_go():
-            session.add_message({"role": "user", "content": f"new {count}"}, key=f"n{count}")
-            count += 1
-            if count == 1:
-                wire.tell("growing")
-    return count
-
-
-def test_a_source_may_grow_while_it_is_copied(tmp_path: Path, crew: Crew) -> None:
-    """N-84: existing events are copied; a last copy, after the writers ended, copies the rest."""
-    path = tmp_path / "source"
-    with hansard.open(path, durability="os") as store:
-        fill(store)
-    writer = crew.start(grow, str(path))
-    assert writer.hear() == "growing"
-    with hansard.open(path, read_only=True) as here, target(tmp_path / "target") as there:
-        seqs = []
-        for _ in range(5):
-            assert here.copy_to(there).failed == {}
-            seqs.append(there.session("s").seq)
-        assert seqs == sorted(seqs)
-        writer.go()
-        count = writer.result()
-        assert here.copy_to(there).failed == {}
-        assert there.session("s").seq == EVENTS + count
-        assert list(there.session("s").events()) == list(here.session("s").events())

@@ -1,9 +1,8 @@
-"""Claims about the end: a store closed under its users, a process that ends, a signal in a call."""
+"""Claims about a store that is closed under its users, and a signal in a call. `test_aio` ends processes."""
 
 import itertools
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -103,61 +102,6 @@ def test_whoever_is_at_it_when_a_store_is_closed_gets_an_answer_or_closed(
         ]
     assert len(seen) == len(set(seen))
     assert set(acknowledged) <= set(seen)
-
-
-# -- the end of a process -----------------------------------------------------------------------
-
-STREAMING = """
-import os, sys, hansard
-store = hansard.open(sys.argv[1])
-session = store.session("s")
-session.add_message({"n": 1})
-stream = session.stream()
-stream.write("half a ")
-stream.write("sentence")
-print("ready", flush=True)
-END
-"""
-
-ENDS = {
-    "the end of the program": "pass",
-    "sys.exit": "sys.exit(0)",
-    "os._exit": "os._exit(0)",
-    "an error": "raise SystemError('on purpose')",
-    "close": "store.close()",
-    "SIGTERM": "sys.stdin.read()",
-    "SIGKILL": "sys.stdin.read()",
-}
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_however_a_process_ends_its_stream_is_partial(end: str, tmp_path: Path) -> None:
-    """N-59: what is acknowledged is there, and what was streamed is partial, however the process ends."""
-    script = STREAMING.replace("END", ENDS[end])
-    child = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "store")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        if end.startswith("SIG"):
-            child.send_signal(signal.Signals[end])
-        child.communicate(timeout=PATIENCE)
-    finally:
-        child.kill()
-        child.communicate()
-    with hansard.open(tmp_path / "store") as store:
-        session = store.session("s")
-        assert session.verify().ok
-        assert session.messages() == [
-            {"n": 1},
-            {"role": "assistant", "content": "half a sentence", "partial": True},
-        ]
-        assert session.add_message({"n": 2}).seq == 4
 
 
 # -- a signal in the middle of a call -----------------------------------------------------------

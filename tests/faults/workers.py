@@ -8,13 +8,11 @@ server that has imported what they need, so one costs milliseconds and inherits 
 import multiprocessing
 import os
 import signal
-import socket
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
@@ -45,11 +43,6 @@ class Wire:
     def tell(self, what: object) -> None:
         """Say something that the test waits to hear."""
         self._send("told", what)
-
-    def narrow(self) -> None:
-        """Let `tell` wait until the test has heard almost all, so that no process runs far ahead."""
-        with socket.socket(fileno=os.dup(self._connection.fileno())) as line:
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
 
     def wait(self) -> None:
         """Wait until the test says `go`."""
@@ -108,15 +101,6 @@ class Worker:
             word, what = self._receive()
         self.wait()
         return what
-
-    def hear_what_was_told(self, most: int = 100) -> None:
-        """Hear what was told by now, or so much of it."""
-        while most > 0 and self._connection.poll(0):
-            try:
-                self.hear()
-            except (EOFError, ConnectionResetError):
-                return  # it died, as it was told to
-            most -= 1
 
     def _receive(self) -> tuple[str, Any]:
         if not self._connection.poll(PATIENCE):
@@ -223,28 +207,6 @@ def run_threads(targets: Iterable[Callable[[], object]]) -> None:
 
 
 # -- jobs that several tests hand out -------------------------------------------------------------
-
-
-def append_many(
-    wire: Wire,
-    path: str,
-    sessions: list[str],
-    writer: int,
-    count: int,
-    *,
-    durability: str,
-    barrier: Barrier,
-) -> dict[str, list[int]]:
-    """Append `count` messages to each session, in turn, and return the seqs that were acknowledged."""
-    with open_store(path, durability) as store:
-        handles = [store.session(name) for name in sessions]
-        seqs: dict[str, list[int]] = {name: [] for name in sessions}
-        barrier.wait(PATIENCE)
-        for number in range(count):
-            for handle in handles:
-                event = handle.add_message({"writer": writer, "number": number})
-                seqs[handle.id].append(event.seq)
-    return seqs
 
 
 def append_one(wire: Wire, path: str, session: str, durability: str = "os") -> int:
