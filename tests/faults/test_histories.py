@@ -158,6 +158,9 @@ def test_a_history_in_which_all_is_well_has_no_violation() -> None:
     """N-17, N-54, N-56: appends, batches, forks, reverts, deletes, and keys that are used again are valid."""
     story = good()
     assert histories.check(story.end()) == []
+    # What was noticed besides is reported, too.
+    hung = Violation("hung", "", "still running: w3")
+    assert histories.check(story.end(hung)) == [hung]
     # A retry may get the first event of a batch; a refused append may be retried.
     batch = story.append(size=3, key="b")
     story.say({"seqs": [9], "of": batch.id}, key="b")
@@ -272,13 +275,6 @@ def test_the_checker_finds_each_kind_of_violation(kind: str) -> None:
         spoil(story)
         found = histories.check(story.end())
         assert kind in {violation.kind for violation in found}, (number, found)
-
-
-def test_what_was_noticed_besides_is_a_violation() -> None:
-    """N-17: a hang, and findings of `verify`, are reported, too."""
-    hung = Violation("hung", "", "still running: w3")
-    damaged = Violation("damaged", S, "checksum mismatch")
-    assert histories.check(good().end(hung, damaged)) == [hung, damaged]
 
 
 def show(history: History) -> str:

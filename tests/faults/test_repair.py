@@ -143,12 +143,13 @@ def test_everything_but_the_altered_lines_is_kept(
             bad[begin : begin + length] = bytes([filler]) * length
             # A line whose end was taken away takes the next one with it.
             hit |= set(range(line_at(log.data, begin), line_at(log.data, begin + length) + 1))
-        if b'"version":1' not in bad.split(b"\n", 1)[0] and b'"version":' in bad[:80]:
-            continue  # a version that is not known is refused: below
         put(bench, bytes(bad))
         with bench.writer() as store:
-            if bad == log.data or store.session(ID).verify().ok:
-                continue
+            try:
+                if store.session(ID).verify().ok:
+                    continue
+            except hansard.UnknownFormat:
+                continue  # a version that is not known is refused: below
         events = repair_log(bench, bytes(bad), truth)
         kept = {event.seq for event in events if event.kind != "event.lost"}
         assert kept >= {seq for number, seq in seqs.items() if number not in hit}, at
@@ -409,19 +410,6 @@ def test_control_records_are_taken_from_the_checkpoint(
     assert report.lost == [(1, 43)]
     with hansard.open(sealed.path, read_only=True) as store:
         assert store.session(ID).title == "t"
-
-
-def test_a_missing_sealed_segment(sealed: Sealed) -> None:
-    """F-115: a missing segment is only reported, and its events are given up on request."""
-    sealed.put(None)
-    before = sorted(os.listdir(sealed.directory))
-    with hansard.open(sealed.path, durability="os") as store:
-        report = store.session(ID).repair()
-        assert (report.repaired, report.ok) == (False, False)
-    assert set(os.listdir(sealed.directory)) - set(before) <= {"compaction"}
-    report, events = sealed.repair(missing=True)
-    assert report.lost == [(1, 44)]
-    assert [event.kind for event in events[:44]] == ["event.lost"] * 44
 
 
 def test_leftovers_of_a_repair_are_ignored_and_removed_by_the_next_seal(tmp_path: Path) -> None:
@@ -690,15 +678,3 @@ def repair_once(path: Path) -> None:
     """Repair through a separate store."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         store.session(ID).repair()
-
-
-def test_a_stale_temporary_lock_keeps_nobody_out(log: Log, bench: Bench) -> None:
-    """N-23, F-117: a repairer that dies holding both locks leaves nothing that the next one waits for."""
-    put(bench, flipped(log.data))
-    store = bench.writer()
-    with faults.kill(at=1, only=("move",), when="after"), pytest.raises(faults.Killed):
-        store.session(ID).repair()
-    store.close()
-    with bench.writer() as after:
-        assert after.session(ID).repair().ok
-        after.session(ID).add_message(NEW)

@@ -7,36 +7,39 @@ find such a store out.
 """
 
 import errno
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import hansard
 from tests.crashlab import faults
+from tests.faults.workers import Crew, Wire, open_store
 
 ID = "s"
 
-OTHER_PROCESS = """
-import sys, hansard
-with hansard.open(sys.argv[1], durability=sys.argv[2]) as store:
-    session = store.session("s")
-    print(len(session.messages()))
-    try:
-        session.add_message({"from": "another process"})
-        print("appended")
-    except hansard.HansardError as error:
-        print(type(error).__name__)
-"""
+
+def read_and_append(wire: Wire, path: str, durability: str) -> tuple[int, str]:
+    """Read and append; return how many messages there were, and how the append went."""
+    with open_store(path, durability) as store:
+        seen = len(store.session(ID).messages())
+        try:
+            store.session(ID).add_message({"from": "another process"})
+        except hansard.HansardError as error:
+            return seen, type(error).__name__
+        return seen, "appended"
+
+
+def verify(wire: Wire, path: str) -> bool:
+    """Verify the whole store."""
+    with open_store(path, "sync") as store:
+        return store.verify().ok
 
 
 def append_elsewhere(path: Path, durability: str = "sync") -> tuple[int, str]:
-    """Let another process read and append; return how many messages it saw, and how the append went."""
-    command = [sys.executable, "-c", OTHER_PROCESS, str(path), durability]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    seen, outcome = done.stdout.split()
-    return int(seen), outcome
+    """Let another process read and append."""
+    with Crew() as crew:
+        found: tuple[int, str] = crew.start(read_and_append, str(path), durability).result()
+        return found
 
 
 def read(path: Path) -> list[object]:
@@ -80,8 +83,8 @@ def test_a_failed_sync_shuts_the_session_for_every_process(path: Path, verifier:
         elif verifier == "another store":
             assert other.verify().ok
         else:
-            program = "import sys, hansard; assert hansard.open(sys.argv[1]).verify().ok"
-            subprocess.run([sys.executable, "-c", program, str(path)], timeout=60, check=True)
+            with Crew() as crew:
+                assert crew.start(verify, str(path)).result()
         log = (path / "sessions" / ID / "log.jsonl").read_bytes()
         assert log.count(b'"log":"failed"') == log.count(b'"log":"verified"') == 1
 

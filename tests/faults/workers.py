@@ -264,7 +264,7 @@ def open_store(path: str, durability: str, *, lock_timeout: float = PATIENCE) ->
     )
 
 
-def said(path: Path, session: str = "s") -> list[str]:
+def said(path: Path | str, session: str = "s") -> list[str]:
     """Return who said something in a session, in order, having checked all of it."""
     with hansard.open(path, read_only=True) as store:
         assert store.verify().ok
