@@ -163,27 +163,15 @@ def fail(
     lasting: bool = False,
     when: When = "before",
 ) -> Faults:
-    """Let a call fail.
+    """Let the nth call of some fail with an error number, once or, if `lasting`, from then on.
 
-    Args:
-        error: the number to fail with, such as `errno.ENOSPC`.
-        at: which call: the first is 1.
-        only: the names of the calls that count, and that can fail.
-        lasting: all later ones fail too, until the block ends.
-        when: "after": the call does its work and fails all the same, as over a network.
+    `when="after"`: the call does its work and fails all the same, as over a network.
     """
     return _Fail(error, when, at=at, only=only, lasting=lasting)
 
 
 def short(kept: Kept, *, at: int = 1, error: int = errno.ENOSPC, lasting: bool = False) -> Faults:
-    """Let a write take only a part of its bytes, and the next write fail with the reason.
-
-    Args:
-        kept: how much is written.
-        at: which write: the first is 1.
-        error: what the next write fails with.
-        lasting: all later writes fail too, until the block ends.
-    """
+    """Let the nth write take only a part of its bytes, and the next write fail with the reason."""
     return _Short(kept, error, at=at, lasting=lasting)
 
 
@@ -208,13 +196,8 @@ def fail_sync(
     That is what kernels do: the pages are dropped or called clean, and the *next* sync succeeds. A
     store that ignores the error, or tries again, has then acknowledged what is not there.
 
-    Args:
-        at: which sync: the first is 1.
-        error: what it fails with.
-        lost: what becomes of the bytes: "nul", they read as NUL; "cut", the file ends before them;
-            None, they are safe after all.
-        seen: "later": the cache still shows them, until the store asks for it to be dropped.
-        lasting: all later syncs fail too, until the block ends.
+    `lost="nul"`: the bytes read as NUL; "cut": the file ends before them; None: they are safe after all.
+    `seen="later"`: the cache still shows them, until the store asks for it to be dropped.
     """
     return _FailSync(error, lost, seen, at=at, lasting=lasting)
 

@@ -8,13 +8,12 @@ have left, and readers see the exact prefix before it.
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 import hansard
 from hansard.log.format import TORN
-from tests.faults.logs import ID, Bench, Log, rich_log
+from tests.faults.logs import ID, Bench, Log
 
 NEW = {"role": "user", "content": "new"}
 
@@ -31,18 +30,6 @@ READINGS: dict[str, Callable[[hansard.Session], object]] = {
 }
 
 Answers = dict[str, object]
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """Return the log that is damaged."""
-    return rich_log(tmp_path_factory.mktemp("rich"))
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Return a store in which logs are put."""
-    return Bench(tmp_path / "store")
 
 
 def answers(bench: Bench, data: bytes) -> Answers:

@@ -20,22 +20,10 @@ import pytest
 import hansard
 from hansard.backend.local import compact
 from tests.crashlab import faults
-from tests.faults.logs import ID, Bench, Log, rich_log
+from tests.faults.logs import ID, Bench, Log
 from tests.faults.workers import Crew, Wire, open_store, run_threads
 
 NEW = {"role": "user", "content": "new"}
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """Return the log that is damaged: with every kind of line."""
-    return rich_log(tmp_path_factory.mktemp("rich"))
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Return a store in which logs are put."""
-    return Bench(tmp_path / "store")
 
 
 def put(bench: Bench, data: bytes) -> None:

@@ -2,26 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import hansard
-from tests.faults.logs import ID, Bench, Log, Truth, rich_log
+from tests.faults.logs import ID, Bench, Log, Truth
 
 NEW = {"role": "user", "content": "after the crash"}
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """Return the log that is cut."""
-    return rich_log(tmp_path_factory.mktemp("rich"))
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Return a store in which logs are put."""
-    return Bench(tmp_path / "store")
 
 
 def check_reading(session: hansard.Session, truth: Truth) -> None:

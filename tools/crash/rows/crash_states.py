@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hansard.log import disk
 from tests.crashlab import crashes
-from tests.faults.crash_runs import PLANS, Durability, problem_of, recorded
+from tests.faults.crash_runs import PLANS, RUNS, Durability, problem_of, recorded
 from tools.crash.row import Outcome, Row
 
 ROW = Row(5, "crash states, two-writer traces among them", 2_000, 10_000)
@@ -39,11 +39,8 @@ class CrashState:
 
 def cases(count: int, rng: random.Random) -> Iterator[CrashState]:
     """Yield states of every run in turn, drawn by chance; runs with few states give all of them."""
-    runs: list[tuple[str, Durability]] = [
-        (name, durability) for name, plan in PLANS.items() for durability in plan.durabilities
-    ]
     # Each of them has a thousand states or more: for a few cases, a few runs will do.
-    runs = rng.sample(runs, min(len(runs), 1 + count // 100))
+    runs = rng.sample(RUNS, min(len(RUNS), 1 + count // 100))
     found: list[list[CrashState]] = [_states(name, durability) for name, durability in runs]
     for states in found:
         rng.shuffle(states)
@@ -56,7 +53,7 @@ def cases(count: int, rng: random.Random) -> Iterator[CrashState]:
 
 def _states(name: str, durability: Durability) -> list[CrashState]:
     with tempfile.TemporaryDirectory() as place:
-        run, recording = recorded(Path(place), PLANS[name].write, durability)
+        run, recording = recorded(Path(place), PLANS[name], durability)
     return [
         CrashState(
             f"{name}, {durability}, {state.label}", state, run.allowed(state.acknowledged), run.ids
