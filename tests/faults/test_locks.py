@@ -382,3 +382,31 @@ def test_a_signal_handler_appends_while_its_thread_lists(
             signal.signal(signal.SIGUSR1, before)
         assert told == [3]
         assert not session._log.is_busy()
+
+
+def test_a_second_compactor_is_refused_and_breaks_nothing(tmp_path: Path) -> None:
+    """N-24, N-25: while one compacts, another hears who holds the lock; appends and reads do not wait."""
+    path = tmp_path / "store"
+    with hansard.open(path) as store, hansard.open(path, lock_timeout=0.01) as other:
+        session = store.session("s")
+        # Three segments, so that there is progress to report.
+        for _ in range(2):
+            session.add_message({"by": "here"})
+            session.compact()
+        session.add_message({"by": "here"})
+        heard: list[str] = []
+
+        def progress(done: int, total: int) -> None:
+            assert 0 < done <= total
+            with pytest.raises(hansard.LockTimeout) as caught:
+                other.session("s").compact()
+            heard.append(str(caught.value))
+            assert "s" in other.compact().failed
+            other.session("s").add_message({"by": "there"})
+            assert len(other.session("s").messages()) == 3 + len(heard)
+
+        session.compact(progress=progress)
+        assert heard
+        assert all("compaction" in said for said in heard)
+        assert session.verify().ok
+        assert len(session.messages()) == 3 + len(heard)

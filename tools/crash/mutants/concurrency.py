@@ -71,7 +71,7 @@ CONCURRENCY = (
         "backend/local/compact.py",
         "    lock.acquire(timeout)\n    return lock\n",
         "    return lock\n",
-        ("tests/faults/test_compaction.py::test_a_second_compactor_is_refused_and_breaks_nothing",),
+        ("tests/faults/test_locks.py::test_a_second_compactor_is_refused_and_breaks_nothing",),
     ),
     Mutant(
         "a deleted session is written to",

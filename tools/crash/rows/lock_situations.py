@@ -41,7 +41,7 @@ SITUATIONS = {
         f"{_FORK}a_child_that_lives_on_does_not_keep_its_killed_parents_lock"
     ),
     "two compactors": (
-        "tests/faults/test_compaction.py::test_a_second_compactor_is_refused_and_breaks_nothing"
+        "tests/faults/test_locks.py::test_a_second_compactor_is_refused_and_breaks_nothing"
     ),
 }
 
