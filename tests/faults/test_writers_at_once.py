@@ -59,6 +59,7 @@ def run_writers(
     with Crew() as crew:
         workers = [
             crew.start(
+                append_many,
                 str(path),
                 sessions,
                 writer,
