@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.log import disk
+from hansard.log import disk, format
 from hansard.log.format import TORN
 from tests.faults.logs import ID, Bench, Log
 
@@ -166,6 +166,17 @@ def test_no_line_can_be_moved_doubled_or_lost(log: Log, bench: Bench) -> None:
     for foreign in (b"\n", b"{}\n", b"null\n", b"[]\n", b"\0\n", b"~torn\n", b"text~torn\n"):
         for at in range(count):
             check_damaged(bench, b"".join([*lines[:at], foreign, *lines[at:]]))
+
+
+def test_a_seq_given_out_twice_is_found_though_its_checksum_is_right(bench: Bench) -> None:
+    """N-26, F-15: a record whose checksum runs on but whose seq was given out before is damage."""
+    data = bench.file.read_bytes()
+    crc = format.crc32(data)
+    for seq in (1, 2):
+        # The second follows the first: the wrong one must be found before a right one, too.
+        line, crc = format.record(seq, format.now(), b"message.added", b'{"message":{}}', crc)
+        data += line
+    check_damaged(bench, data)
 
 
 NO_LOGS = {
