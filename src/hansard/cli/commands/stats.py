@@ -190,10 +190,10 @@ def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], styl
 
 def bar(value: float, most: float, width: int) -> str:
     """Return a horizontal bar, as wide as `width` for `most`. A value above 0 is visible."""
-    if value <= 0 or most <= 0 or width < 1:
+    if value <= 0:
         return ""
     parts = len(_ACROSS)
-    eighths = min(max(round(value / most * width * parts), 1), width * parts)
+    eighths = max(round(value / most * width * parts), 1)
     full, rest = divmod(eighths, parts)
     return _ACROSS[-1] * full + (_ACROSS[rest - 1] if rest else "")
 
@@ -202,10 +202,7 @@ def columns(values: Sequence[float], height: int) -> list[str]:
     """Return the lines of a column plot, from the top. A value above 0 is visible."""
     most = max(values, default=0)
     parts = len(_UPWARD)
-    heights = [
-        min(max(round(value / most * height * parts), 1), height * parts) if value > 0 else 0
-        for value in values
-    ]
+    heights = [max(round(v / most * height * parts), 1) if v > 0 else 0 for v in values]
     lines = []
     for row in range(height - 1, -1, -1):
         line = ""
