@@ -163,9 +163,9 @@ def _resume(
     controls: list[Event],
 ) -> State | None:
     """Return the stored state, if it is of these very events; None if not."""
-    if known is None or known.state is None or known.created != head.created:
+    if known is None or known.state is None:
         return None
-    if not 0 < known.seq <= head.seq:
+    if known.created != head.created or not 0 < known.seq <= head.seq:
         return None
     if any(e.kind == SESSION_REPAIRED for e in between(controls, known.seq, head.seq)):
         return None  # what was folded before may have been repaired since
@@ -352,7 +352,7 @@ class _Refresh:
         if stamp is None:
             stamp = self._backend.stamps([session_id]).get(session_id, "")
         # The state of a fork does not hold if what it inherits has changed.
-        known = None if inherited or row is None or row.state is None else row
+        known = None if inherited else row
         # The forks of a damaged session are few, and each is read from its first inherited event on.
         graph = None if thorough else self._graph
         found = None
