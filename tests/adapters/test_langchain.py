@@ -1,6 +1,7 @@
 """`HansardChatMessageHistory` is a chat history for LangChain."""
 
 import asyncio
+import math
 import random
 import subprocess
 import warnings
@@ -8,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.chat_history import BaseChatMessageHistory, InMemoryChatMessageHistory
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -20,6 +21,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
+from langchain_core.runnables import RunnableLambda
 from langchain_core.runnables.history import RunnableWithMessageHistory
 
 import hansard
@@ -99,15 +101,14 @@ def test_it_gives_no_warning_of_its_own(tmp_path: Path) -> None:
     assert [message.content for message in history.messages] == ["hello"]
 
 
-def chain(history_of: Any, *answers: str) -> Any:
-    """Return LangChain's loop around a model with these answers."""
-    model = GenericFakeChatModel(messages=iter(AIMessage(answer) for answer in answers))
-    return RunnableWithMessageHistory(model, history_of)
+def chain(store: Any, answer: Any, **options: Any) -> Any:
+    """Return LangChain's own loop around a function."""
+    return RunnableWithMessageHistory(
+        RunnableLambda(answer), lambda name: HansardChatMessageHistory(name, store), **options
+    )
 
 
-def config(session_id: str) -> Any:
-    """Return the config that names a session."""
-    return {"configurable": {"session_id": session_id}}
+AT: Any = {"configurable": {"session_id": "s"}}
 
 
 def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> None:
@@ -147,9 +148,7 @@ def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> Non
 
 CHILD = """
 import sys, time
-from langchain_core.runnables import RunnableLambda
-from tests.adapters.test_langchain import (
-    AIMessage, HansardChatMessageHistory, HumanMessage, RunnableWithMessageHistory, config)
+from tests.adapters.test_langchain import AT, AIMessage, HumanMessage, chain
 
 def answer(given):
     if given[-1].content == "last":
@@ -157,10 +156,8 @@ def answer(given):
         time.sleep(600)
     return AIMessage("to " + given[-1].content)
 
-chain = RunnableWithMessageHistory(
-    RunnableLambda(answer), lambda id: HansardChatMessageHistory(id, sys.argv[1]))
 for text in ("0", "1", "last"):
-    chain.invoke([HumanMessage(text)], config("s"))
+    chain(sys.argv[1], answer).invoke([HumanMessage(text)], AT)
 """
 
 
@@ -171,8 +168,52 @@ def test_a_killed_process_leaves_complete_turns(tmp_path: Path) -> None:
     with children(CHILD, [str(tmp_path / "data")], stderr=subprocess.DEVNULL) as started:
         expect(started, "asked")
     with hansard.open(tmp_path / "data") as store:
-        history = HansardChatMessageHistory("s", store)
-        chain(lambda _: history, "resumed").invoke([HumanMessage("go on")], config("s"))
-        texts = [message.content for message in history.messages]
+        chain(store, lambda _: AIMessage("resumed")).invoke([HumanMessage("go on")], AT)
+        texts = [message.content for message in HansardChatMessageHistory("s", store).messages]
         assert texts == ["0", "to 0", "1", "to 1", "go on", "resumed"]
         assert store.verify().ok
+
+
+KEYS: Any = {"input_messages_key": "asked", "history_messages_key": "history"}
+
+
+@pytest.mark.parametrize("keys", [{}, KEYS], ids=["messages", "keys"])
+@pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream"])
+def test_a_turn_that_cannot_be_stored_fails(keys: Any, way: str, store: hansard.Store) -> None:
+    """A turn that cannot be stored fails; by default LangChain only logs the error."""
+    wrong = AIMessage("so", response_metadata={"raw": object()})
+    right = AIMessage("so", response_metadata={1: [math.nan, math.inf]})
+    asked: Any = {"asked": "why?"} if keys else [HumanMessage("why?")]
+
+    def say(answer: AIMessage) -> None:
+        runnable = chain(store, lambda _: answer, **keys)
+        if way == "invoke":
+            runnable.invoke(asked, AT)
+        elif way == "stream":
+            list(runnable.stream(asked, AT))
+        else:
+            asyncio.run(runnable.ainvoke(asked, AT))
+
+    say(right)
+    with pytest.raises(hansard.InvalidEvent, match="object"):
+        say(wrong)
+    say(right)
+    messages = HansardChatMessageHistory("s", store).messages
+    assert [message.type for message in messages] == ["human", "ai"] * 2
+    assert repr(messages[-1].response_metadata) == repr(right.response_metadata)
+
+
+def test_other_callbacks_stay_as_they_were(store: hansard.Store) -> None:
+    """An error in another callback is only logged, as LangChain does."""
+
+    class Failing(BaseCallbackHandler):
+        """A handler that fails."""
+
+        def on_chain_end(self, *_: Any, **__: Any) -> None:
+            """Fail."""
+            raise RuntimeError("a callback failed")
+
+    handler = Failing()
+    chain(store, lambda _: AIMessage("so")).invoke("why?", {**AT, "callbacks": [handler]})
+    assert not handler.raise_error
+    assert len(HansardChatMessageHistory("s", store).messages) == 2

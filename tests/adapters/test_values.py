@@ -18,11 +18,8 @@ from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.genai import types
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.chat_history import InMemoryChatMessageHistory
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableLambda
-from langchain_core.runnables.history import RunnableWithMessageHistory
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
@@ -40,8 +37,6 @@ from hansard.adapters.openai_agents import HansardSession
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
 from hansard.adapters.strands import HansardRepository
 from hansard.message import values
-
-pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
 
 
 def nested(levels: int) -> Any:
@@ -308,60 +303,7 @@ def test_invalid_values_are_refused_before_anything_is_stored(
     assert set(stored) <= STORED_BEFORE.get(adapter, set()) | shared
 
 
-# -- errors and exports -------------------------------------------------------------------------
-
-
-def chain(store: hansard.Store, answer: Any, **options: Any) -> Any:
-    """Return LangChain's own loop around a function."""
-    return RunnableWithMessageHistory(
-        RunnableLambda(answer), lambda name: HansardChatMessageHistory(name, store), **options
-    )
-
-
-AT: Any = {"configurable": {"session_id": "s"}}
-KEYS: Any = {"input_messages_key": "asked", "history_messages_key": "history"}
-
-
-@pytest.mark.parametrize("keys", [{}, KEYS], ids=["messages", "keys"])
-@pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream"])
-def test_a_turn_that_cannot_be_stored_fails(keys: Any, way: str, store: hansard.Store) -> None:
-    """A turn that cannot be stored fails; by default LangChain only logs the error."""
-    wrong = AIMessage("so", response_metadata={"raw": object()})
-    right = AIMessage("so", response_metadata={1: [math.nan, math.inf]})
-    asked: Any = {"asked": "why?"} if keys else [HumanMessage("why?")]
-
-    def say(answer: AIMessage) -> None:
-        runnable = chain(store, lambda _: answer, **keys)
-        if way == "invoke":
-            runnable.invoke(asked, AT)
-        elif way == "stream":
-            list(runnable.stream(asked, AT))
-        else:
-            asyncio.run(runnable.ainvoke(asked, AT))
-
-    say(right)
-    with pytest.raises(hansard.InvalidEvent, match="object"):
-        say(wrong)
-    say(right)
-    messages = HansardChatMessageHistory("s", store).messages
-    assert [message.type for message in messages] == ["human", "ai"] * 2
-    assert alike(messages[-1].response_metadata, right.response_metadata)
-
-
-def test_other_callbacks_stay_as_they_were(store: hansard.Store) -> None:
-    """An error in another callback is only logged, as LangChain does."""
-
-    class Failing(BaseCallbackHandler):
-        """A handler that fails."""
-
-        def on_chain_end(self, *_: Any, **__: Any) -> None:
-            """Fail."""
-            raise RuntimeError("a callback failed")
-
-    handler = Failing()
-    chain(store, lambda _: AIMessage("so")).invoke("why?", {**AT, "callbacks": [handler]})
-    assert not handler.raise_error
-    assert len(HansardChatMessageHistory("s", store).messages) == 2
+# -- exports -------------------------------------------------------------------------------------
 
 
 def test_values_that_json_lacks_can_be_exported(store: hansard.Store) -> None:
