@@ -15,6 +15,7 @@ from hansard.importers.foreign_json import Unreadable, list_of, member, text_in,
 from hansard.importers.source import LARGEST, Files, ForeignSession, Fork, Item, SourceEntry
 from hansard.message.openai_items import message_of
 from hansard.message.parse import origin_of
+from hansard.message.values import common_prefix
 
 #: The kind of the events that hold a line which is not an item.
 LINE: Final = "x.codex.line"
@@ -178,15 +179,11 @@ def _ordinal(item: Item) -> int | None:
 
 def _common(parent: list[Item], own: list[Item]) -> tuple[int, int]:
     """Return how many items of a parent, and of a copy after its own first line, are equal."""
-    mine = 1
-    kept = 0
-    for place, item in enumerate(parent, start=1):
-        if _is_head(item):
-            continue
-        if mine == len(own) or (item.kind, item.data) != (own[mine].kind, own[mine].data):
-            break
-        mine, kept = mine + 1, place
-    return kept, mine
+    places = [place for place, item in enumerate(parent, start=1) if not _is_head(item)]
+    # Kind and data: a copied item has the time of the copy.
+    theirs = [parent[place - 1][:2] for place in places]
+    same = common_prefix([item[:2] for item in own[1:]], theirs)
+    return places[same - 1] if same else 0, same + 1
 
 
 def _is_head(item: Item) -> bool:
