@@ -13,7 +13,7 @@ own record of it is exported instead, with everything before it.
 
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -26,12 +26,11 @@ from hansard.message.openai_items import items_of
 from hansard.message.parse import origin_of
 from hansard.message.values import as_json
 from hansard.state import fold, redaction
-from hansard.state.view import PARTIAL, Course, StreamAssembler, model
+from hansard.state.view import PARTIAL, VIEWS, Course, StreamAssembler, View, model
 
 __all__ = ["KINDS", "Kind", "View", "export"]
 
 Kind = Literal["claude-code", "codex", "openai-items"]
-View = Literal["model", "history"]
 
 #: The kinds, and the suffixes of their files.
 KINDS: Final[dict[str, str]] = {"claude-code": "jsonl", "codex": "jsonl", "openai-items": "json"}
@@ -56,8 +55,8 @@ def export(
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
-    if view not in get_args(View):
-        raise ValueError(f"view must be one of {', '.join(get_args(View))}, not {view!r}")
+    if view not in VIEWS:
+        raise ValueError(f"view must be one of {', '.join(VIEWS)}, not {view!r}")
     # Read before the first piece is requested: a missing session raises at the call.
     return _RENDERERS[kind](shared(session, redacted=redacted, view=view, kind=kind))
 
@@ -66,14 +65,7 @@ def export(
 
 
 class SharedSession(NamedTuple):
-    """What of a session is exported.
-
-    Attributes:
-        session_id: its id.
-        metadata: what is known about it.
-        created: when it began.
-        events: in order.
-    """
+    """What of a session is exported: its events are in order."""
 
     session_id: str
     metadata: dict[str, Any]
@@ -95,7 +87,7 @@ def shared(session: hansard.Session, *, redacted: bool, view: str, kind: str = "
     objects = session.share(redact=redacted)
     head = next(objects)
     events = [_event(one) for one in objects]
-    shown = _shown(events, kind if view == "model" else None)
+    shown = _model(events, kind) if view == "model" else events
     return SharedSession(
         str(head["session"]),
         fold.apply_all(fold.EMPTY, events).metadata,
@@ -109,17 +101,15 @@ def _event(one: dict[str, Any]) -> Event:
     return Event(one["seq"], one["time"], one["kind"], raw, one.get("key"))
 
 
-def _shown(events: list[Event], model_for: str | None) -> list[Event]:
-    """Return the events of the history view, or of the model view for some program."""
+def _model(events: list[Event], kind: str) -> list[Event]:
+    """Return the events of the model view for a program."""
     redactions, last = redaction.of(events), events[-1].seq
-    if model_for is None:
-        return events
     ranges = model(Course(events), redactions, last)
     front: list[Event] = []
     summary = ranges.summary
     if summary is not None:
         before = between(events, summary.seq - 2, summary.seq - 1)
-        if any(_is_compaction(event, model_for) for event in before):
+        if any(_is_compaction(event, kind) for event in before):
             rest = [event for event in events if event.kind != SUMMARY_ADDED]
             ranges = model(Course(rest), redactions, last)
         else:
