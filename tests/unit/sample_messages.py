@@ -10,14 +10,16 @@ from hansard import Session
 
 HIDDEN = "correct-horse-battery"
 
-Tree = dict[str, tuple[int, int, int]]
 
-
-def said(session: Session, *, events: bool = True) -> dict[str, Any]:
+def said(session: Session) -> dict[str, Any]:
     """Return everything that can be asked of a session."""
     seq = session.seq
     times = [event.time for event in session.events()]
-    found: dict[str, Any] = {
+    return {
+        "events": [
+            (event.seq, event.kind, event.data, event.key, event.time) for event in session.events()
+        ],
+        "at": [session.messages(at=n) for n in range(seq + 1)],
         "history": session.messages(view="history"),
         "model": session.messages(),
         "json": session.messages_json(),
@@ -35,12 +37,6 @@ def said(session: Session, *, events: bool = True) -> dict[str, Any]:
         "children": session.children(),
         "seq": seq,
     }
-    if events:
-        found["events"] = [
-            (event.seq, event.kind, event.data, event.key, event.time) for event in session.events()
-        ]
-        found["at"] = [session.messages(at=n) for n in range(seq + 1)]
-    return found
 
 
 def talk(session: Session, begin: int = 0, count: int = 12) -> None:
@@ -85,13 +81,4 @@ def _indexed(data: bytes) -> bytes:
         with suppress(zstandard.ZstdError):
             found += zstandard.ZstdDecompressor().decompressobj().decompress(data[place:])
         place = data.find(zstandard.FRAME_HEADER, place + 1)
-    return found
-
-
-def tree(root: Path) -> Tree:
-    """Return inode, size and time of change of everything in a store."""
-    found = {}
-    for path in root.rglob("*"):
-        status = path.stat()
-        found[str(path.relative_to(root))] = (status.st_ino, status.st_size, status.st_mtime_ns)
     return found

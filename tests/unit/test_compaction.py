@@ -14,7 +14,8 @@ import zstandard
 import hansard
 from hansard import Store
 from tests.crashlab import faults
-from tests.unit.sample_messages import talk, tree
+from tests.unit.disk_probe import tree
+from tests.unit.sample_messages import talk
 
 
 @pytest.fixture
@@ -85,8 +86,8 @@ def test_what_is_compact_is_left_alone(store: Store, root: Path) -> None:
     store.session("s3").add_message({"new": True})
     assert store.compact().sessions == 1
     after = tree(root)
-    assert {n: t for n, t in after.items() if "/s3" not in n} == {
-        n: t for n, t in before.items() if "/s3" not in n
+    assert {name: seen for name, seen in after.items() if "/s3" not in name} == {
+        name: seen for name, seen in before.items() if "/s3" not in name
     }
 
 

@@ -174,14 +174,8 @@ def merge_base(
     """
     found = None
     for a, b in zip(_trail(one, one_upto), _trail(other, other_upto), strict=False):
-        # Compared without their data, which a reader may leave out.
-        if (a.reader.session_id, a.first.seq, a.first.stamp, a.first.kind) != (
-            b.reader.session_id,
-            b.first.seq,
-            b.first.stamp,
-            b.first.kind,
-        ):
-            break
+        if (a.reader.session_id, a.first.stamp) != (b.reader.session_id, b.first.stamp):
+            break  # the time of its first event tells a session from another one with its id
         upto = min(a.upto, b.upto)
         # A session that was forked from an early seq of an ancestor shares nothing later.
         if upto > a.after:
