@@ -230,11 +230,3 @@ def test_what_is_taken_out_is_taken_out_of_the_checkpoint(
     session.compact()
     assert b"Rex" not in checkpoint(tmp_path).read_bytes()
     assert session.metadata["pet"] == "[redacted] the dog"
-
-
-def test_small_sessions_have_none(tmp_path: Path) -> None:
-    """What is read in a moment needs no shortcut: a small session is compacted without one."""
-    with hansard.open(tmp_path / "s", durability="os") as store:
-        store.session("a").add_message({"n": 1})
-        store.session("a").compact()
-    assert not checkpoint(tmp_path).exists()

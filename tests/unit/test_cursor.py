@@ -1,6 +1,5 @@
 """Cursors in files: what a move costs, what is on the disk, and what stops a consumer."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,7 @@ from hansard.errors import Damaged, ReadOnly, UnsafePath
 from hansard.event.event import NewEvent
 from hansard.follow import _FRAME, Cursor, cursors, drop_cursor
 from tests.crashlab import faults
-from tests.unit.disk_probe import Traffic, modes, tree
+from tests.unit.disk_probe import Traffic, tree
 
 #: Calls that change something, or make it durable.
 CHANGES = {"create_file", "write", "sync", "move", "remove", "link", "sync_directory"}
@@ -113,26 +112,6 @@ def test_a_log_is_replaced_under_its_lock_and_synced(
 
 
 # -- on the disk --------------------------------------------------------------------------------------
-
-
-def test_modes_are_strict_and_nothing_else_is_there(tmp_path: Path) -> None:
-    """F-3, F-158, N-12, N-13: under a umask of 0, directories have 0700 and files 0600."""
-    old = os.umask(0)
-    try:
-        backend = LocalBackend(str(tmp_path / "store"))
-        assert cursors(backend) == []
-        assert not (tmp_path / "store" / "internal").exists(), "made before it is needed"
-        keep(backend, {"s": 1}, "mail/out")
-        backend.close()
-    finally:
-        os.umask(old)
-    assert modes(tmp_path / "store" / "internal") == {
-        ".": "drwx------",
-        "cursor-mail+out": "drwx------",
-        "cursor-mail+out/holder": "-rw-------",
-        "cursor-mail+out/lock": "-rw-------",
-        "cursor-mail+out/log.jsonl": "-rw-------",
-    }
 
 
 @pytest.mark.parametrize("place", ["", "/cursor-c", "/cursor-c/log.jsonl", "/cursor-c/holder"])

@@ -124,7 +124,7 @@ def test_modes_are_tight_from_the_first_moment(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """N-13, F-3: under umask 0 directories are 0700 and files 0600: lock, temporaries, trash and all."""
+    """N-13, F-3: under umask 0 directories are 0700 and files 0600: locks, trash, cursors and all."""
     seen: set[str] = set()
     real = disk.publish, disk.remove, disk.write
 
@@ -155,12 +155,14 @@ def test_modes_are_tight_from_the_first_moment(
         for name in ("a", "deleted", "X" * 900):
             store.session(name).add_message({"n": 1})
         store.delete("deleted")
+        store.follow(cursor="mail/out").close()
         store.health()
     assert any(name.startswith(".tmp") for name in seen), "no temporary was looked at"
     found = modes(above)
     assert {mode for name, mode in found.items() if mode[0] == "d"} == {"drwx------"}
     assert {mode for name, mode in found.items() if mode[0] != "d"} == {"-rw-------"}
     assert "more/store/trash/deleted/lock" in found
+    assert "more/store/internal/cursor-mail+out/holder" in found
 
 
 def test_modes_are_never_changed_afterwards() -> None:

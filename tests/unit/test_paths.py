@@ -50,23 +50,6 @@ def test_a_revert_can_keep_the_summary(session: hansard.Session) -> None:
     assert texts(session) == ["a"]
 
 
-def test_a_snapshot_is_a_place_to_come_back_to(session: hansard.Session) -> None:
-    """N-48: a revert to a snapshot shows exactly what was there; the later of two labels counts."""
-    say(session, "a")
-    session.snapshot("start")
-    say(session, "b")
-    session.snapshot("middle")
-    say(session, "c")
-    assert session.snapshots == {"start": 1, "middle": 3}
-    session.revert("middle")
-    assert texts(session) == ["a", "b"]
-    session.revert("start")
-    assert texts(session) == ["a"]
-    session.snapshot("middle")
-    assert session.snapshots["middle"] == 7
-    assert session.state().snapshots == session.snapshots
-
-
 def test_a_revert_can_say_something_else_instead(session: hansard.Session) -> None:
     """N-49, N-89: a revert and what is said in its place come together, at the expected seq, or not."""
     say(session, "a", "b", "c")
