@@ -310,7 +310,7 @@ def test_the_index_finds_its_tables_whatever_the_search_path_is(store: Store) ->
     assert index._aside is not None
     for part in (index, index._aside):
         assert isinstance(part._storage, PostgresStorage)
-        with part._storage._tables._connection.using() as connection:
+        with part._storage._dedicated.using() as connection:
             connection.execute("CREATE TEMP TABLE index_session (id varchar)")
             connection.execute("CREATE TEMP TABLE index_words (id varchar)")
             connection.execute("SET search_path = public")

@@ -32,7 +32,7 @@ from hansard.log.write_batch import AppendRequest as AppendRequest  # noqa: PLC0
 
 if TYPE_CHECKING:
     from hansard.backend.local.index_file import LocalIndexFile
-    from hansard.backend.postgres.index_tables import PostgresTables
+    from hansard.backend.postgres.connection import Connections
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
@@ -573,7 +573,7 @@ class Backend(ABC):
         notice: only an append at an expected seq proves that it is held.
         """
 
-    def index_storage(self) -> "LocalIndexFile | PostgresTables | None":
+    def index_storage(self) -> "LocalIndexFile | Connections | None":
         """Return where to store an index of the sessions; None: nowhere, or nothing may be written."""
         return None
 

@@ -271,7 +271,7 @@ class Index:
             try:
                 if self._home is not None and not isinstance(self._home, LocalIndexFile):
                     # All of it again if the connection to the server was lost.
-                    return self._home.trying(answer)
+                    return self._home.retry(answer)
                 return answer()
             except Unusable:
                 self._do_without()
@@ -416,10 +416,7 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
     """
     home = backend.unscoped.index_storage()
     if home is not None and not isinstance(home, LocalIndexFile):
-        try:
-            ((sessions, behind, texts),) = home.trying(lambda: home.run(_ASK_SERVER))
-        finally:
-            home.close()
+        ((sessions, behind, texts),) = home.run(_ASK_SERVER)
         if not sessions:
             return IndexStatus()
         return IndexStatus(
@@ -450,7 +447,7 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
 
 
 _ASK_SERVER: Final = """
-SELECT (SELECT count(*) FROM index_session),
-       (SELECT count(*) FROM (SELECT id FROM index_purged
-                              UNION SELECT id FROM sessions WHERE marked AND NOT internal) AS b),
-       EXISTS (SELECT FROM index_log)"""
+SELECT (SELECT count(*) FROM {schema}.index_session),
+       (SELECT count(*) FROM (SELECT id FROM {schema}.index_purged
+                              UNION SELECT id FROM {schema}.sessions WHERE marked AND NOT internal) AS b),
+       EXISTS (SELECT FROM {schema}.index_log)"""

@@ -1,7 +1,11 @@
 """Store an index in PostgreSQL, in the schema that has the sessions.
 
 The statements are those of `sqlite_storage`: the same code fills and queries both kinds of index, and gives
-the same answers. Nothing has to be opened, replaced or checked: the server takes care of its tables.
+the same answers. Nothing has to be opened, replaced or checked: the server takes care of its tables. They
+hold nothing that the logs do not, and may be emptied at any time.
+
+Statements have no name of a schema: each transaction sets its own `search_path`. A process that changes the
+tables holds an advisory lock until its commit.
 
 A text is a row with its words as a `tsvector`, under a GIN index. FTS5 splits it into words here, in memory,
 as it does for an index in a file: PostgreSQL's own parser takes `user@example.com` or `a/b.py` for one word
@@ -15,9 +19,19 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from hansard.errors import LockTimeout, ReadOnly
+import psycopg
+
+from hansard.backend.postgres.connection import (
+    Connection,
+    Connections,
+    DedicatedConnection,
+    lock_number,
+)
+from hansard.backend.postgres.schema import SEARCH_PATH
+from hansard.backend.postgres.server_errors import ConnectionLost, to_error
+from hansard.errors import HansardError, LockTimeout, ReadOnly
 from hansard.index.sqlite_storage import (
     MATCHING,
     NEWEST,
@@ -32,13 +46,15 @@ from hansard.index.sqlite_storage import (
     matching,
 )
 
-if TYPE_CHECKING:
-    from hansard.backend.postgres.index_tables import PostgresTables
-
 TABLES: Final = (
     "index_entry", "index_session", "index_label", "index_tally", "index_unread", "index_log",
     "index_text", "index_words", "index_meta",
 )  # fmt: skip
+
+#: How long to wait for another process that refreshes the index: the first time may take long.
+_PATIENCE: Final = "60s"
+
+_SNAPSHOT: Final = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 #: The longest word that PostgreSQL takes, in bytes; longer ones are found by their beginning, and checked.
 _LONGEST: Final = 2000
@@ -54,8 +70,8 @@ _OPERATORS: Final = {"AND": "&", "OR": "|", "NOT": "& !"}
 
 
 @lru_cache(maxsize=1024)
-def _query(statement: str) -> str:
-    return statement.replace("?", "%s")
+def _query(statement: str) -> bytes:
+    return statement.replace("?", "%s").encode()
 
 
 def storable(value: object) -> object:
@@ -68,34 +84,73 @@ class PostgresStorage(Storage):
 
     served = True
 
-    def __init__(self, tables: "PostgresTables") -> None:
+    def __init__(self, connections: Connections) -> None:
         self.private = False
-        self._tables = tables
-        self.full_text = PostgresFullText(tables)
+        self._connections = connections
+        # Not from the pool, which may have no second connection while sessions are read.
+        self._dedicated = DedicatedConnection(connections)
+        #: The connection of the transaction that is open.
+        self._current: Connection | None = None
+        self.full_text = PostgresFullText(self)
 
     def all(self, statement: str, *values: Any) -> list[Any]:
-        return self._tables.run(_query(statement), [storable(value) for value in values])
+        with self._transaction() as connection:
+            return connection.execute(_query(statement), list(map(storable, values))).fetchall()
 
     def do(self, statement: str, *values: Any) -> None:
-        given = [storable(value) for value in values]
-        self._tables.run(_query(statement), given, rows=False)
+        self.do_all(statement, [values])
 
     def do_all(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        self._tables.run_all(_query(statement), [list(map(storable, row)) for row in rows])
+        with self._transaction() as connection:
+            # No answer is waited for: inside `changing`, statements are sent together.
+            for values in rows:
+                connection.execute(_query(statement), list(map(storable, values)))
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        if self._tables.read_only:
+        if self._connections.read_only:
             raise Unusable("the store was opened read-only")
         try:
-            with self._tables.change():
-                yield
+            with self._transaction() as connection:
+                connection.execute(
+                    "SELECT set_config('lock_timeout', %s, true), "
+                    "set_config('statement_timeout', '0', true), "
+                    # What is derived can be derived again, so it need not wait for the disk.
+                    "set_config('synchronous_commit', 'off', true)",
+                    (_PATIENCE,),
+                )
+                number = lock_number("index", self._connections.url.schema)
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
+                with connection.pipeline():
+                    yield
         except (ReadOnly, LockTimeout) as error:
             # A standby, a role that may only read, or another process that has refreshed for a minute.
             raise Unusable(str(error)) from error
 
-    def reading(self) -> contextlib.AbstractContextManager[None]:
-        return self._tables.look()
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._transaction(_SNAPSHOT):
+            yield
+
+    @contextlib.contextmanager
+    def _transaction(self, mode: bytes | None = None) -> Iterator[Connection]:
+        """Yield the connection inside a transaction, which is the current one if there is one."""
+        if self._current is not None:
+            try:
+                yield self._current
+            except psycopg.Error as error:
+                raise to_error(self._connections.url, error, self._current) from None
+            return
+        with self._dedicated.using() as connection, connection.transaction():
+            self._current = connection
+            try:
+                if mode is not None:
+                    connection.execute(mode)
+                # Not an option of the session: a pooler may give the connection to another client.
+                connection.execute(self._connections.query(SEARCH_PATH))
+                yield connection
+            finally:
+                self._current = None
 
     def in_place(self) -> bool:
         return True
@@ -109,10 +164,16 @@ class PostgresStorage(Storage):
 
     def truncate(self) -> bool:
         """Write the tables again, without what was removed from them."""
-        return self._tables.rewrite(*TABLES)
+        query = self._connections.query
+        with (
+            contextlib.suppress(HansardError, ConnectionLost),
+            self._dedicated.using() as connection,
+        ):
+            return not any(connection.rewrite(query(f"{{schema}}.{name}")) for name in TABLES)
+        return False
 
     def close(self) -> None:
-        self._tables.close()
+        self._dedicated.close()
 
     def abandon(self) -> None:
         pass  # the connection knows its process
@@ -229,32 +290,27 @@ def _cut(word: str) -> str:
 class PostgresFullText(FullText):
     """Texts in a table with a GIN index."""
 
-    def __init__(self, tables: "PostgresTables") -> None:
-        self._tables = tables
-
     def prepare(self) -> None:
         pass  # the table was created with the others
 
     def exists(self) -> bool:
-        return bool(self._tables.run("SELECT 1 FROM index_log LIMIT 1"))
+        return self._storage.one("SELECT 1 FROM index_log LIMIT 1") is not None
 
     def add(self, rows: Sequence[tuple[int, str]]) -> None:
         numbers, bodies = zip(*rows, strict=True)
         given = [list(numbers), list(map(storable, bodies)), list(map(vector, bodies))]
         # One statement takes half the time of one for each.
-        self._tables.run(
+        self._storage.do(
             "INSERT INTO index_words (text, body, words) SELECT n.text, n.body, n.words::tsvector "
-            "FROM unnest(%s::bigint[], %s::varchar[], %s::varchar[]) AS n (text, body, words)",
-            given,
-            rows=False,
+            "FROM unnest(?::bigint[], ?::varchar[], ?::varchar[]) AS n (text, body, words)",
+            *given,
         )
 
     def remove(self, texts: Sequence[int]) -> None:
-        ask = "DELETE FROM index_words WHERE text = ANY(%s::bigint[])"
-        self._tables.run(ask, [list(texts)], rows=False)
+        self._storage.do("DELETE FROM index_words WHERE text = ANY(?::bigint[])", list(texts))
 
     def drop(self) -> None:
-        self._tables.run("DELETE FROM index_words", rows=False)
+        self._storage.do("DELETE FROM index_words")
 
     def rows(
         self,
@@ -265,7 +321,7 @@ class PostgresFullText(FullText):
         limit: int,
     ) -> list[IndexRow]:
         asked, doubtful = question(expression)
-        text = _query(
+        text = (
             f"SELECT {MATCHING} "  # noqa: S608 - values are apart
             "FROM index_words f JOIN index_text d ON d.text = f.text "
             "JOIN index_log k ON k.log = d.log "
@@ -274,11 +330,11 @@ class PostgresFullText(FullText):
             f"ORDER BY {NEWEST} LIMIT ? OFFSET ?"
         )
         logs, upto = [log for log, _ in shown], [seq for _, seq in shown]
-        given = [logs, upto, asked, *map(storable, values)]
+        given = [logs, upto, asked, *values]
         found: list[IndexRow] = []
         offset = 0
         while True:
-            some = list(map(matching, self._tables.run(text, [*given, limit, offset])))
+            some = list(map(matching, self._storage.all(text, *given, limit, offset)))
             fit = self.ask("1", expression, [row.text for row in some]) if doubtful else None
             found += [row for row in some if fit is None or row.text in fit]
             if len(some) < limit or len(found) >= limit:
@@ -288,8 +344,8 @@ class PostgresFullText(FullText):
     def ask(
         self, function: str, expression: str, texts: Sequence[int], *values: Any
     ) -> dict[int, Any]:
-        rows = self._tables.run(
-            "SELECT text, body FROM index_words WHERE text = ANY(%s::bigint[])", [list(texts)]
+        rows = self._storage.all(
+            "SELECT text, body FROM index_words WHERE text = ANY(?::bigint[])", list(texts)
         )
         return {
             text: found

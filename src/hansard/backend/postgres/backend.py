@@ -24,7 +24,6 @@ from hansard.backend.contract import (
 from hansard.backend.postgres import compact, schema
 from hansard.backend.postgres.append import Writer, deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connections
-from hansard.backend.postgres.index_tables import PURGE, PostgresTables
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.notify import Notifier
 from hansard.backend.postgres.read import Prefetch, RowReader
@@ -67,6 +66,20 @@ UPDATE {schema}.sessions SET deleted_at = NULL, marked = true
 WHERE session = %(session)s::uuid AND deleted_at IS NOT NULL RETURNING life"""
 _LOCK_DELETED: Final = b"""
 SELECT life FROM sessions WHERE session = %(session)s::uuid AND deleted_at IS NOT NULL FOR UPDATE"""
+#: Removes the rows of a session that is purged, and records that the tables must be rewritten (`residue`).
+_PURGE: Final = """
+WITH purged AS (SELECT id FROM sessions WHERE session = %(session)s::uuid),
+l AS (DELETE FROM index_log WHERE id IN (SELECT id FROM purged) RETURNING log),
+t AS (DELETE FROM index_text WHERE log IN (SELECT log FROM l) RETURNING text),
+w AS (DELETE FROM index_words WHERE text IN (SELECT text FROM t)),
+s AS (DELETE FROM index_session WHERE id IN (SELECT id FROM purged) RETURNING n),
+b AS (DELETE FROM index_label WHERE n IN (SELECT n FROM s)),
+c AS (DELETE FROM index_tally WHERE n IN (SELECT n FROM s)),
+e AS (DELETE FROM index_entry WHERE id IN (SELECT id FROM purged)),
+u AS (DELETE FROM index_unread WHERE id IN (SELECT id FROM purged)),
+p AS (INSERT INTO index_purged (id) SELECT id FROM purged)
+INSERT INTO index_meta (key, value) SELECT 'residue', '1' WHERE EXISTS (SELECT FROM index_meta)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value"""
 _PROBE: Final = """
 INSERT INTO {schema}.sessions (session, id, before, last_seq, bytes, created, updated)
 VALUES (gen_random_uuid(), 'probe', 0, 0, 0, '', '')"""
@@ -260,8 +273,8 @@ class PostgresBackend(Backend):
             if rows:
                 self.connections.run(_UNMARK, {"sessions": numbers, "versions": versions})
 
-    def index_storage(self) -> PostgresTables:
-        return PostgresTables(self.connections)
+    def index_storage(self) -> Connections:
+        return self.connections
 
     # -- the trash ------------------------------------------------------------------------------
 
@@ -326,7 +339,7 @@ class PostgresBackend(Backend):
             if connection.execute(_LOCK_DELETED, params).fetchone() is None:
                 return False
             # Its mark is deleted with its row, so it is recorded: a concurrent refresh may add rows of it.
-            connection.execute(PURGE, params)
+            connection.execute(_PURGE, params)
             for table in (b"events", b"checkpoints", b"sessions"):
                 connection.execute(
                     b"DELETE FROM %b WHERE session = %%(session)s::uuid" % table, params
