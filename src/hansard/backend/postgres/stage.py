@@ -8,7 +8,7 @@ together with the session's row.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from psycopg.types.numeric import Int8
 
@@ -91,17 +91,6 @@ class PostgresStage(Stage):
             raise nothing_staged(self.session_id)
         self._send()
         life = uuid4()
-        try:
-            self._publish(life)
-        except ConnectionLost as lost:
-            # The commit may have succeeded: then the session exists, with this life.
-            row = self._backend.rows.session(self._session)
-            if lost.certain or row is None or row.life != life:
-                raise self._lost(lost) from None
-        self.discard()
-        self._backend.notifier.tell(self._session)
-
-    def _publish(self, life: UUID) -> None:
         params = {
             "session": self._session,
             "id": self.session_id,
@@ -113,11 +102,19 @@ class PostgresStage(Stage):
             "updated": self._updated,
         }
         query = self._backend.connections.query
-        with self._using() as connection, connection.transaction():
-            connection.execute("SELECT set_config('statement_timeout', '0', true)")
-            if connection.execute(query(_PUBLISH_SESSION), params).fetchone() is None:
-                raise self._refused()
-            connection.execute(query(_PUBLISH_EVENTS))
+        try:
+            with self._using() as connection, connection.transaction():
+                connection.execute("SELECT set_config('statement_timeout', '0', true)")
+                if connection.execute(query(_PUBLISH_SESSION), params).fetchone() is None:
+                    raise self._refused()
+                connection.execute(query(_PUBLISH_EVENTS))
+        except ConnectionLost as lost:
+            # The commit may have succeeded: then the session exists, with this life.
+            row = self._backend.rows.session(self._session)
+            if lost.certain or row is None or row.life != life:
+                raise self._lost(lost) from None
+        self.discard()
+        self._backend.notifier.tell(self._session)
 
     def _refused(self) -> Exception:
         row = self._backend.rows.session(self._session)
