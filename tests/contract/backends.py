@@ -110,6 +110,15 @@ def mixed(log: Log, rounds: int = 2) -> list[Event]:
     return events
 
 
+def succeeds(do: Callable[[], object], *refusals: type[Exception]) -> bool:
+    """Return whether a call succeeds, or is refused with one of these errors."""
+    try:
+        do()
+    except refusals:
+        return False
+    return True
+
+
 def together(jobs: Sequence[Callable[[], Value]]) -> list[Value]:
     """Run jobs at the same time, one thread each, and return what they return, in order."""
     results: dict[int, Value] = {}

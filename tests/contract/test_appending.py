@@ -18,6 +18,7 @@ from tests.contract.backends import (
     message,
     metadata,
     mixed,
+    succeeds,
     there,
     together,
 )
@@ -177,17 +178,10 @@ def test_an_append_needs_the_expected_seq(context: Context) -> None:
 def test_one_of_many_wins(context: Context) -> None:
     """Of threads that expect the same seq, exactly one appends."""
     log = context.log()
-
-    def attempt(name: int) -> bool:
-        try:
-            append(log, [message(name)], expected_seq=expected)
-        except SeqConflict:
-            return False
-        return True
-
-    for expected in range(5):
-        won = together([partial(attempt, name) for name in range(8)])
-        assert won.count(True) == 1, f"winners from seq {expected}"
+    for seq in range(5):
+        jobs = [partial(append, log, [message(name)], expected_seq=seq) for name in range(8)]
+        won = together([partial(succeeds, job, SeqConflict) for job in jobs])
+        assert won.count(True) == 1, f"winners from seq {seq}"
     assert len(everything(log)) == 5
 
 
@@ -198,15 +192,8 @@ def test_new_only_makes_or_refuses(context: Context) -> None:
     with pytest.raises(SessionExists):
         append(log, [message("again")], new_only=True)
     assert contents(everything(log)) == ["made"]
-
-    def make(_: int) -> bool:
-        try:
-            append(context.log("raced"), [message("made")], new_only=True)
-        except SessionExists:
-            return False
-        return True
-
-    won = together([partial(make, name) for name in range(8)])
+    make = partial(append, context.log("raced"), [message("made")], new_only=True)
+    won = together([partial(succeeds, make, SessionExists)] * 8)
     assert won.count(True) == 1
     assert len(everything(context.log("raced"))) == 1
 

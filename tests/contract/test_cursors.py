@@ -24,6 +24,7 @@ from tests.contract.backends import (
     contents,
     everything,
     message,
+    succeeds,
     together,
     two_handles,
 )
@@ -206,17 +207,10 @@ def test_one_consumer_has_a_cursor_at_a_time(context: Context) -> None:
 
 def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
     """Of eight threads that open a cursor concurrently one succeeds, each time."""
-
-    def attempt(opened: list[Cursor]) -> bool:
-        try:
-            opened.append(Cursor(context.backend, "c"))
-        except LockTimeout:
-            return False
-        return True
-
     for _ in range(5):
         opened: list[Cursor] = []
-        won = together([partial(attempt, opened)] * 8)
+        job = partial(lambda opened: opened.append(Cursor(context.backend, "c")), opened)
+        won = together([partial(succeeds, job, LockTimeout)] * 8)
         assert won.count(True) == 1
         opened[0].close()
 

@@ -1,12 +1,11 @@
 """Checks of complete sessions: the trash, purging, the audit log, stamps, salvage."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 import pytest
 
-from hansard.backend.contract import AUDIT, Log
+from hansard.backend.contract import AUDIT
 from hansard.errors import (
     InvalidSessionId,
     SeqConflict,
@@ -21,6 +20,7 @@ from tests.contract.backends import (
     everything,
     message,
     mixed,
+    succeeds,
     together,
     two_handles,
 )
@@ -82,26 +82,12 @@ def test_nothing_is_appended_between_the_look_and_the_deed(context: Context) -> 
         log = context.log(session_id)
         append(log, [message("first")])
 
-        jobs = [partial(_delete, context, session_id), partial(_append, log)]
+        delete = partial(context.backend.delete, session_id, expected_seq=1)
+        more = partial(append, log, [message("second")])
+        jobs = [partial(succeeds, do, SeqConflict, SessionDeleted) for do in (delete, more)]
         # The thread that is started last is often the first to run.
         done = together(jobs if number % 2 else jobs[::-1])
         assert sum(done) == 1
-
-
-def _delete(context: Context, session_id: str) -> bool:
-    try:
-        context.backend.delete(session_id, expected_seq=1)
-    except SeqConflict:
-        return False
-    return True
-
-
-def _append(log: Log) -> bool:
-    try:
-        append(log, [message("second")])
-    except SessionDeleted:
-        return False
-    return True
 
 
 # -- purging ------------------------------------------------------------------------------------
@@ -137,18 +123,14 @@ def test_of_purge_and_restore_one_wins(context: Context) -> None:
         before = append(context.log(session_id), [message(1), message(2)])
         context.backend.delete(session_id)
 
-        deeds = (context.backend.purge, context.backend.restore)
-        purged, restored = together([partial(_attempt, do, session_id) for do in deeds])
+        purged, restored = together(
+            [
+                partial(succeeds, partial(do, session_id), SessionNotFound, SessionDeleted)
+                for do in (context.backend.purge, context.backend.restore)
+            ]
+        )
         assert purged != restored, f"purged: {purged}, restored: {restored}"
         assert everything(context.log(session_id)) == (before if restored else [])
-
-
-def _attempt(do: Callable[[str], None], session_id: str) -> bool:
-    try:
-        do(session_id)
-    except (SessionNotFound, SessionDeleted):
-        return False
-    return True
 
 
 # -- the audit log, stamps, salvage ----------------------------------------------------------------

@@ -15,6 +15,7 @@ from tests.contract.backends import (
     everything,
     message,
     metadata,
+    succeeds,
     there,
     together,
     two_handles,
@@ -109,15 +110,8 @@ def test_what_exists_is_not_replaced(context: Context) -> None:
 
 def test_one_of_several_is_published(context: Context) -> None:
     """Of several concurrent publications of one id, one succeeds completely, and the others are refused."""
-
-    def publish(word: str) -> bool:
-        try:
-            _stage(context.backend, *[word] * 50)
-        except SessionExists:
-            return False
-        return True
-
-    done = together([partial(publish, word) for word in "abcd"])
+    jobs = [partial(_stage, context.backend, *[word] * 50) for word in "abcd"]
+    done = together([partial(succeeds, job, SessionExists) for job in jobs])
     assert sum(done) == 1
     found = contents(everything(context.log()))
     assert found == ["abcd"[done.index(True)]] * 50
