@@ -307,10 +307,11 @@ class PostgresBackend(Backend):
         return session_number(session_id)
 
     def _delete(self, params: dict[str, str | None], timeout: float | None) -> bool:
+        if timeout is None:
+            return bool(self.connections.attempt(_DELETE, params))
         with self.connections.using() as connection, connection.transaction():
-            if timeout is not None:
-                wait = f"{max(1, round(timeout * 1000))}ms"
-                connection.execute("SELECT set_config('lock_timeout', %s, true)", (wait,))
+            wait = f"{max(1, round(timeout * 1000))}ms"
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", (wait,))
             query = self.connections.query(_DELETE)
             return connection.execute(query, params).fetchone() is not None
 
