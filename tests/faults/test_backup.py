@@ -12,7 +12,6 @@ import pytest
 
 import hansard
 from hansard.backend.local import log as local_log
-from hansard.maintenance import compact as compaction
 
 
 @contextmanager
@@ -38,7 +37,6 @@ def test_a_copy_under_the_lock_is_complete(
 ) -> None:
     """F-98: files are listed first and copied later, in any order, between appends; nothing is lost."""
     monkeypatch.setattr(local_log, "SEAL", 5_000)
-    monkeypatch.setattr(compaction, "_PATIENCE", 0.05)
     root, copy = tmp_path / "s", tmp_path / "copy"
     with hansard.open(root, durability="os", lock_timeout=0.01) as store:
         session = store.session("a")
