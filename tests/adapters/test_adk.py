@@ -250,6 +250,21 @@ async def test_tasks_share_a_session_object(store: hansard.Store) -> None:
 # -- all scopes, or none ------------------------------------------------------------------------
 
 
+async def test_a_cancelled_append_changes_all_scopes_or_none(store: hansard.Store) -> None:
+    """A cancelled event is stored once, with its changes in all scopes, or not at all."""
+    service = HansardSessionService(store)
+    await service.create_session(**WHO, session_id="s")
+    for number in range(12):
+        event = said(f"{number}", changes={"app:n": number})
+        task = asyncio.ensure_future(service.append_event(await got(service), event))
+        for _ in range(number % 4):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        found = await got(service)
+        assert (found.state.get("app:n") == number) is (f"{number}" in texts(found))
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_leaves_all_scopes_changed_or_none(tmp_path: Path, when: faults.When) -> None:
     """N-39: after a kill at any disk call, an event and its changes of all scopes are stored, or none is."""
@@ -306,6 +321,21 @@ async def test_an_unsettled_change_does_not_undo_a_later_one(store: hansard.Stor
     shared.revert(last.seq - 1)
     await service.append_event(other, said("second", changes={"app:n": 2}))
     assert (await got(service)).state == {"app:n": 2}
+
+
+async def test_a_deleted_session_leaves_its_changes(store: hansard.Store) -> None:
+    """Changes of the app's and the user's state outlast a deleted conversation; its id can be reused."""
+    service = HansardSessionService(store)
+    session = await service.create_session(**WHO, session_id="s", state={"user:a": 1})
+    await service.append_event(session, said("hello", changes={"app:b": 2}))
+    await service.delete_session(**WHO, session_id="s")
+    assert await service.get_session(**WHO, session_id="s") is None
+    with pytest.raises(SessionNotFoundError):
+        await service.append_event(session, said("more"))
+    assert store.trash() == [PREFIX + "s"]
+    again = await service.create_session(**WHO, session_id=" s ")
+    assert again.state == {"user:a": 1, "app:b": 2}
+    assert not again.events
 
 
 # -- the kit's own loop -------------------------------------------------------------------------
