@@ -118,12 +118,11 @@ def _split(data: bytes) -> Iterator[tuple[bytes, int]]:
         begin = end
 
 
-def _stream(segment: "Segment") -> Iterator[tuple[bytes, int]]:
-    """Yield each complete line of a segment, and its length, with one in memory at a time.
+def _stream(segment: "Segment", offset: int) -> Iterator[tuple[bytes, int]]:
+    """Yield each complete line of a segment from an offset on, and its length, one in memory at a time.
 
     Of a line that exceeds the limit, only the end is kept, where its checksum would be.
     """
-    offset = segment.start.offset
     rest = bytearray()
     dropped = 0
     while data := segment.read_some(offset, _PIECE):
@@ -280,10 +279,10 @@ class _Walk:
             fits = line.log is not None or (near and _as_written(found.raw, line))
             if self._proven_only or not fits:
                 found = found._replace(line=None, reason=found.reason or _DOES_NOT_FIT)
-        record = found.record
-        if record is not None:
-            self._last, self._spoilt = max(self._last, record.seq), 0
-        elif found.line is None and found.reason:
+        line = found.line
+        if line is not None and line.log in {None, "header"}:
+            self._last, self._spoilt = max(self._last, line.seq), 0
+        elif line is None and found.reason:
             self._spoilt += found.length
         return found
 
@@ -301,9 +300,9 @@ def _as_written(raw: bytes, line: Line) -> bool:
     return again[: -format.TRAILER] == raw[: -format.TRAILER]
 
 
-def scan(segment: "Segment") -> Iterator[ScannedLine]:
-    """Yield each complete line after the header of a segment, with what is wrong with it."""
-    return _Walk(segment.start).lines(_stream(segment))
+def scan(segment: "Segment", start: Position) -> Iterator[ScannedLine]:
+    """Yield each complete line of a segment from a position on, with what is wrong with it."""
+    return _Walk(start).lines(_stream(segment, start.offset))
 
 
 # -- appends ------------------------------------------------------------------------------------
@@ -423,7 +422,8 @@ def findings(start: Position, data: bytes, *, final: bool = True) -> Iterator[Sc
 
 def all_findings(segment: "Segment") -> Iterator[ScanFinding]:
     """Yield all damage of a segment, reading it in pieces."""
-    return (item.finding for item in _settled(segment.start, scan(segment)) if item.reason)
+    items = _settled(segment.start, scan(segment, segment.start))
+    return (item.finding for item in items if item.reason)
 
 
 def committed(
@@ -475,7 +475,7 @@ def discarded(data: bytes) -> Iterator[ScanFinding]:
 
 def salvage(segment: "Segment") -> Iterator[Line | ScanFinding]:
     """Yield the valid records of a segment, and its damage, in the order of the file."""
-    for item in _salvaged(_settled(segment.start, scan(segment))):
+    for item in _salvaged(_settled(segment.start, scan(segment, segment.start))):
         if item.reason:
             yield item.finding
         if item.record is not None:
@@ -507,13 +507,13 @@ def _salvaged(items: Iterable[ScannedLine]) -> Iterator[ScannedLine]:
 class LeftHeader(NamedTuple):
     """What is left of a segment's header; None where it is unknown."""
 
-    #: The line, if it is valid.
-    line: bytes = b""
     #: The seq before the first event.
     before: int | None = None
     created: str = ""
+    #: The rest is known only if nothing but the header's checksum is damaged.
     session: str | None = None
     previous: format.Previous | None = None
+    first: bytes = b""
 
 
 class Remains:
@@ -554,10 +554,10 @@ class Remains:
         self._trailing: list[ScannedLine] = []
         self._control_offsets: set[int] = set()
         start = Position(0, before, 0)
-        crcs = (format.stored_crc(raw) for raw, _ in _stream(segment))
+        crcs = (format.stored_crc(raw) for raw, _ in _stream(segment, 0))
         stored = array("q", (-1 if crc is None else crc for crc in crcs))
         walk = _Walk(start, known_at, stored, proven_only=proven_only)
-        for item in _salvaged(_settled(start, walk.lines(_stream(segment)))):
+        for item in _salvaged(_settled(start, walk.lines(_stream(segment, 0)))):
             self._take(item)
         self._estimate_end()
         self.controls = sum(
@@ -603,11 +603,10 @@ class Remains:
         except msgspec.MsgspecError as error:
             self.findings.append(ScanFinding(0, item.length, f"not a header: {error}"))
             return
-        raw = item.raw
-        if item.reason:
-            raw = format.close_line(raw[: -format.TRAILER], 0)[0]
         created = header.created or line.time
-        self.header = LeftHeader(raw, line.seq, created, header.session, header.previous)
+        self.header = LeftHeader(
+            line.seq, created, header.session, header.previous, bytes(header.first)
+        )
         self.upto = max(self.upto, line.seq)
 
     def _estimate_end(self) -> None:
@@ -631,20 +630,14 @@ class Remains:
         """Return whether a record of these seqs is left."""
         return any(first <= seq <= last for seq in self._records[0])
 
-    def records(self, after: int, upto: int) -> Iterator[tuple[Line, bytes]]:
-        """Yield the records with after < seq <= upto, each seq once, in order.
-
-        Each with the members that this version does not know.
-        """
+    def records(self, after: int) -> Iterator[tuple[Line, bytes]]:
+        """Yield the records after a seq, in order, each seq once, with the members that are unknown here."""
         seqs, offsets, lengths = self._records
         # Of two with one seq the later one: the writer gave up the earlier one, or both are equal.
         last = after
         for place in sorted(range(len(seqs)), key=lambda at: (seqs[at], -at)):
-            seq = seqs[place]
-            if seq > upto:
-                return
-            if seq > last:
-                last = seq
+            if seqs[place] > last:
+                last = seqs[place]
                 raw = self._segment.read(offsets[place], lengths[place])
                 yield decode(self._segment, offsets[place], raw), format.unknown_members(raw)
 
@@ -653,4 +646,4 @@ def _left_of(raw: bytes) -> LeftHeader:
     """Return what a damaged header still says; it may be wrong."""
     seq = _HEADER_SEQ.search(raw)
     time = _CREATED.search(raw) or (None if b'"previous"' in raw else _TIME.search(raw))
-    return LeftHeader(b"", int(seq[1]) if seq else None, time[1].decode() if time else "")
+    return LeftHeader(int(seq[1]) if seq else None, time[1].decode() if time else "")

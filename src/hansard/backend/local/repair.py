@@ -10,7 +10,7 @@ notices that it is not the session's any more (F-117). As a reader, it notices t
 
 import heapq
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -25,6 +25,7 @@ from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
 from hansard.log import checkpoint, disk, format, names, segment_scan
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Position, Previous
+from hansard.log.sealed_chain import SealedPart
 from hansard.log.sealed_segment import SealedSegment, compare, unpack
 from hansard.log.segment import header, sealed_files
 from hansard.log.segment_reader import Raw, Segment, SegmentReader
@@ -54,53 +55,40 @@ def repair(
     directory = root.open_session(session_id, name)
     if directory is None:
         raise SessionNotFound(f"no session {session_id!r} in this store")
-    work = _Repair(root, session_id, name, disk.OwnedDirFd(directory), known, filter, missing)
-    try:
+    hint = "the log is as it was, and nothing is lost that was not lost before"
+    with disk.reporting("repair", root.path_of(name), hint), ExitStack() as cleanup:
+        owned = disk.OwnedDirFd(directory)
+        work = _Repair(root, session_id, name, owned, known, filter, missing, cleanup)
         work.lock(timeout)
         return work.run()
-    except OSError as error:
-        hint = "the log is as it was, and nothing is lost that was not lost before"
-        raise disk.explain(error, "repair", work.path(), hint) from error
-    finally:
-        for lock in reversed(work.locks):
-            lock.release()
-        for temporary in work.temporaries:
-            disk.discard(directory, temporary)
 
 
 @dataclass
 class _File:
-    """A segment: valid, with its end, or damaged, with its remains."""
+    """A segment: valid, or damaged, with its remains."""
 
     name: str
-    #: The first seq; 0 while it is unknown.
+    #: The first seq; 0 while it is unknown. The last one; None if it is unknown.
     first: int
     file: disk.OwnedFd
+    last: int | None = None
+    #: What its header says, as far as it can be read; `first_record` is the log's, which a later one repeats.
     session: str | None = None
     created: str = ""
     previous: Previous | None = None
-    #: The log's first record, as the header of a later segment repeats it.
     first_record: bytes = b""
     #: The log begins with it, as far as it is known.
     begins: bool = True
-    reader: SegmentReader | None = None
-    end: Position | None = None
-    #: The time of the last event.
-    time: str = ""
+    valid: SealedPart | None = None
     remains: Remains | None = None
     findings: list[segment_scan.ScanFinding] = field(default_factory=list)
-    #: The last seq, if it is known.
-    last: int | None = None
 
     def records(self, place: int, after: int) -> Iterator[tuple[int, int, Line, bytes]]:
         """Yield the records after a seq: each with its unknown members, sorted by seq and then by place."""
+        found = () if self.valid is None else records_of(*self.valid)
         if self.remains is not None:
-            for line, unknown in self.remains.records(after, format.MAX_SEQ):
-                yield line.seq, place, line, unknown
-            return
-        assert self.reader is not None
-        assert self.end is not None
-        for line, unknown in records_of(self.reader, self.end):
+            found = self.remains.records(after)
+        for line, unknown in found:
             if line.seq > after:
                 yield line.seq, place, line, unknown
 
@@ -116,16 +104,15 @@ class _Repair:
     known: RepairHints
     filter: CompactionFilter | None
     fill_missing: bool
-    locks: list[Lock] = field(default_factory=list)
-    temporaries: list[str] = field(default_factory=list)
+    #: Releases the locks, and removes temporary files that were not renamed.
+    cleanup: ExitStack
 
     def __post_init__(self) -> None:
         self._now = format.now().decode()
-        #: Open until the end: an open temporary file is not swept.
+        #: Open until the end: locks, and temporary files, which are not swept while they are open.
         self._open: list[disk.OwnedFd] = []
-        #: All segments, those with seqs of the new one, and the ranges of seqs whose segments are missing.
+        #: All segments, the active one last, and the ranges of seqs whose segments are missing.
         self._files: list[_File] = []
-        self._used: list[_File] = []
         self._missed: list[tuple[int, int]] = []
         #: The first seq of the log, if the active segment says it.
         self._begin: int | None = None
@@ -144,7 +131,7 @@ class _Repair:
     def _temporary(self, base: str) -> tuple[str, int]:
         """Create a file that is removed at the end unless it was renamed."""
         name = names.temporary(base)
-        self.temporaries.append(name)
+        self.cleanup.callback(disk.discard, self.directory, name)
         self._open.append(disk.OwnedFd(disk.create_file(self.directory, name)))
         return name, self._open[-1].descriptor
 
@@ -163,20 +150,21 @@ class _Repair:
             return
         raise self._not_found()
 
-    def _acquire(self, name: str, timeout: float) -> Lock:
-        file = disk.open_file(self.directory, name, writable=True, create=True)
+    def _acquire(self, name: str, timeout: float, file: int | None = None) -> Lock:
+        if file is None:
+            file = disk.open_file(self.directory, name, writable=True, create=True)
         lock = Lock(file, self.path(name))
         lock.acquire(timeout)
-        self.locks.append(lock)
+        self._open.append(lock)
+        self.cleanup.callback(lock.release)
         return lock
 
     def _replace_lock(self) -> None:
         """Replace the lock file, for which others may wait, by one that is locked."""
         temporary = names.temporary(names.LOCK)
-        self.temporaries.append(temporary)
-        lock = Lock(disk.create_file(self.directory, temporary), self.path(names.LOCK))
-        self.locks.append(lock)
-        lock.acquire(0.0)  # no other process knows it
+        self.cleanup.callback(disk.discard, self.directory, temporary)
+        # No other process knows it, so there is nothing to wait for.
+        self._acquire(names.LOCK, 0.0, disk.create_file(self.directory, temporary))
         disk.move(self.directory, temporary, self.directory, names.LOCK)
 
     # -- what there is --------------------------------------------------------------------------
@@ -186,15 +174,14 @@ class _Repair:
         found: list[_File] = []
         last = 0
         # Of a segment that is there compressed and not, the compressed one, which sorts later.
-        for first, name in dict(
-            sealed_files(self.directory, active.first or format.MAX_SEQ)[0]
-        ).items():
+        names_by_first = dict(sealed_files(self.directory, active.first or format.MAX_SEQ)[0])
+        for first, name in names_by_first.items():
             if not active.first and self._is_active(name):
                 continue
             old = self._look_at(name, first)
-            if old.end is None or old.end.seq > last:  # or it is a leftover of a compaction
+            if old.valid is None or old.valid.end.seq > last:  # or it is a leftover of a compaction
                 found.append(old)
-                last = max(last, old.end.seq if old.end else 0)
+                last = last if old.valid is None else old.valid.end.seq
         return found
 
     def _is_active(self, name: str) -> bool:
@@ -217,9 +204,9 @@ class _Repair:
                 found.previous, found.first_record = segment.previous, segment.first_record
                 found.begins = segment.previous is None
             found.first = first or segment.start.seq + 1
-            self._check(found, segment)
+            found.valid = self._check(found, segment)
+            found.last = found.valid.end.seq
         except Damaged as error:
-            found.end = None
             self._salvage(found, path, error)
         if found.session not in {None, self.session_id}:
             # It must not be mixed with this session.
@@ -227,7 +214,8 @@ class _Repair:
             raise Damaged(path, 0, f"this is the log of session {found.session!r}", hint)
         return found
 
-    def _check(self, found: _File, segment: Segment) -> None:
+    def _check(self, found: _File, segment: Segment) -> SealedPart:
+        """Read a segment as a reader does, and compare it with its index; raise unless all is right."""
         reader = SegmentReader(segment)
         if isinstance(segment, SealedSegment):
             reader = SegmentReader(segment, segment.positions())
@@ -246,8 +234,7 @@ class _Repair:
         # One that was damaged while it was deleted or restored is here: neither was acknowledged.
         if found.name == names.LOG and DELETED in end.shut:
             raise deleted(self.session_id)
-        found.reader, found.end = reader, end.position
-        found.last, found.time = end.position.seq, end.time or reader.last_time(end.position)
+        return SealedPart(reader, end.position)
 
     def _salvage(self, found: _File, path: str, error: Damaged) -> None:
         """Collect what is left of a damaged segment."""
@@ -273,14 +260,10 @@ class _Repair:
         if not found.session and found.name == names.LOG:
             if names.encode(self.session_id) != self.name:
                 raise error  # a hashed name: only the header had the id
-            if left.line:  # only its checksum is damaged
+            if left.session is not None:  # only its checksum is damaged
                 found.first = (left.before or 0) + 1
-                head = format.decode_header(format.decode_line(left.line).data)
-                found.created, found.previous, found.first_record = (
-                    left.created,
-                    left.previous,
-                    head.first,
-                )
+                found.created, found.first_record = left.created, left.first
+                found.previous, found.begins = left.previous, left.previous is None
         found.session = left.session or found.session
         if self._begin is not None:
             found.begins = self._begin == found.first
@@ -301,19 +284,28 @@ class _Repair:
         headless = not active.first
         active.first = active.first or _guess_first(active, sealed)
         self._files = files = [*sealed, active]
-        start = self._begin or _log_start(files)
+        start = self._begin or (files[0].first if files[0].begins else 1)
         damaged = [(old, old.remains) for old in files if old.remains is not None]
+        #: For each file, the last seq before it; None if it is unknown.
+        lasts = [start - 1, *(old.last for old in sealed)]
         self._missed = [
-            (a, b)
-            for a, b in _gaps(files, start)
-            if not any(left.has_any(a, b) for _, left in damaged)
+            (last + 1, old.first - 1)
+            for last, old in zip(lasts, files, strict=True)
+            if last is not None
+            and last + 1 < old.first
+            and not any(left.has_any(last + 1, old.first - 1) for _, left in damaged)
         ]
         missing = [
             Finding("damage", self.path(), 0, 0, f"the segment with events {a} to {b} is missing")
             for a, b in self._missed
         ]
-        begins = [_first_to_replace(files, start)] if damaged else []
-        begins += [a for a, _ in self._missed if self.fill_missing]
+        begins = [a for a, _ in self._missed if self.fill_missing]
+        if damaged:
+            first = damaged[0][0]
+            floor = (lasts[files.index(first)] or 0) + 1
+            # A file under another's name holds other seqs than its name says.
+            held = [left.first_seq for _, left in damaged if left.first_seq is not None]
+            begins.append(min(first.first, max(floor, min(held, default=first.first))))
         begin = min(begins, default=format.MAX_SEQ)
         # Without `fill_missing`, the new segment must not give up the events of a file that may be restored.
         if not begins or not (self.fill_missing or all(b < begin for _, b in self._missed)):
@@ -323,12 +315,12 @@ class _Repair:
         if self.fill_missing:
             self._findings += missing
             missing = []
-        self._used = [old for old in sealed if old.end is None or old.end.seq >= begin] + [active]
-        upto = active.last or active.first - 1
-        if active.end is None:
+        if active.valid is not None:
+            upto = active.valid.end.seq
+        else:
             # Of sealed segments only if it is not known where the active one begins.
-            lasts = [left.upto for old, left in damaged if old is active or headless]
-            upto = max(active.first - 1, self.known.seq, *lasts)
+            ends = [left.upto for old, left in damaged if old is active or headless]
+            upto = max(active.first - 1, self.known.seq, *ends)
         unchecked = sorted({seq for _, left in damaged for seq in left.unchecked})
         temporary = self._write(start, begin, upto, unchecked)
         self.root.marks.leave(self.root.descriptor, self.name)
@@ -378,23 +370,24 @@ class _Repair:
         """Yield a record for each seq from `begin` to `upto`, with the members that are unknown here."""
         spare = self._spare(created)
         seq, time = begin - 1, created
+        used = [old for old in self._files if old.valid is None or old.valid.end.seq >= begin]
         # Of two records with one seq, that of the later file.
-        sources = (old.records(-place, seq) for place, old in enumerate(self._used))
+        sources = (old.records(-place, seq) for place, old in enumerate(used))
         merged = heapq.merge(*sources, key=lambda item: item[:2])
         for found, place, line, unknown in chain(merged, [(upto + 1, 1, None, b"")]):
             for gap in range(seq + 1, min(found, upto + 1)):
                 self._salvaged += gap in spare
-                yield spare.get(gap) or self._stand_in(gap, time), b""
+                yield spare.get(gap) or self._stand_in(gap, time, used), b""
             if line is not None and seq < found <= upto:
-                self._salvaged += self._used[-place].remains is not None
+                self._salvaged += used[-place].remains is not None
                 yield line, unknown
                 time = line.time
             seq = max(seq, found)
 
-    def _stand_in(self, seq: int, time: str) -> Line:
+    def _stand_in(self, seq: int, time: str, used: list[_File]) -> Line:
         """Return the record that says that an event is lost, and which file keeps its bytes."""
         # The file that the event was in, or should have been in.
-        old = next((old for old in reversed(self._used) if old.first <= seq), self._used[0])
+        old = next((old for old in reversed(used) if old.first <= seq), used[0])
         kept = names.damaged(old.name, self._now)
         if kept not in self._kept or any(first <= seq <= last for first, last in self._missed):
             kept = ""
@@ -425,7 +418,8 @@ class _Repair:
         said += [old.remains.header.created for old in files if old.remains is not None]
         if files[0].remains is not None:
             # A session's header and its first event are written at one time.
-            said += [line.time for line, _ in files[0].remains.records(0, files[0].first)]
+            head = files[0].remains.records(0)
+            said += [line.time for line, _ in head if line.seq <= files[0].first]
         return next((time for time in said if time), self._now)
 
     def _header(self, created: str, start: int, begin: int) -> bytes:
@@ -433,17 +427,18 @@ class _Repair:
         active = self._files[-1]
         # The first header has no facts, and tells by its own time when the session began.
         if begin > start:
-            before = [(old, old.end) for old in self._files[:-1] if old.end and old.first < begin]
+            before = [old.valid for old in self._files if old.valid and old.first < begin]
             previous = active.previous if active.first == begin else None
             if previous is None:
                 previous = Previous(begin - 1, 0, created)
-                if before and before[-1][1].seq == begin - 1:
-                    previous = Previous(begin - 1, before[-1][1].crc, before[-1][0].time)
+                if before and before[-1].end.seq == begin - 1:
+                    reader, end = before[-1]
+                    previous = Previous(begin - 1, end.crc, reader.last_time(end))
             facts = {"previous": previous, "created": created}
             if active.first_record:
                 facts["first"] = msgspec.Raw(active.first_record)
-            elif before and before[0][0].reader is not None:
-                line = before[0][0].reader.first(before[0][1])
+            elif before:
+                line = before[0].reader.first(before[0].end)
                 facts["first"] = {"seq": line.seq, "time": line.time, "kind": line.kind}
         return header(self.session_id, before=begin - 1, time=created.encode(), facts=facts)[0]
 
@@ -469,43 +464,14 @@ def _guess_first(active: _File, sealed: list[_File]) -> int:
     """Return the first seq of an active segment whose header is lost."""
     if sealed:
         # After a damaged one it does not matter: the new segment begins with that.
-        return sealed[-1].first if sealed[-1].end is None else sealed[-1].end.seq + 1
+        return sealed[-1].first if sealed[-1].valid is None else sealed[-1].valid.end.seq + 1
     remains = active.remains
     assert remains is not None  # a valid header has it
-    first = next((line for line, _ in remains.records(0, format.MAX_SEQ)), None)
+    first = next((line for line, _ in remains.records(0)), None)
     if first is not None and first.kind == SESSION_FORKED:
         return first.seq  # with this, and with nothing else, a log may begin after 1
     said = remains.header.before
     return said + 1 if said is not None and (first is None or said < first.seq) else 1
-
-
-def _log_start(files: list[_File]) -> int:
-    """Return the first seq of the log."""
-    first = files[0]
-    if len(files) > 1:
-        return first.first if first.begins else 1
-    return 1 if first.previous is not None else first.first
-
-
-def _gaps(files: list[_File], start: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of seqs whose segments are missing."""
-    last: int | None = start - 1
-    for old in files:
-        if last is not None and last + 1 < old.first:
-            yield last + 1, old.first - 1
-        last = old.last
-
-
-def _first_to_replace(files: list[_File], start: int) -> int:
-    """Return the first seq of the first damaged file, or of what it holds."""
-    damaged = [(old, old.remains) for old in files if old.remains is not None]
-    first = damaged[0][0]
-    place = files.index(first)
-    last = files[place - 1].end if place else None
-    floor = start if last is None else last.seq + 1
-    # A file under another's name holds other seqs than its name says.
-    held = [left.first_seq for _, left in damaged if left.first_seq is not None]
-    return min(first.first, max(floor, min(held, default=first.first)))
 
 
 def finished(records: Iterator[tuple[Line, bytes]]) -> Iterator[tuple[Line, bytes]]:

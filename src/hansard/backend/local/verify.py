@@ -187,43 +187,23 @@ def _first_active(directory: int, path: str) -> int:
 
 
 def _segment(file: disk.OwnedFd, name: str, path: str) -> Iterator[Record]:
-    descriptor = disk.duplicate(file.descriptor)
-    try:
-        segment = (
-            SealedSegment(descriptor, path, None)
-            if name.endswith(".zst")
-            else Segment(descriptor, path, None)
-        )
-    except (Damaged, UnknownFormat) as error:
-        # Of a compressed file without its index nothing can be told here; of others, every line.
-        if name.endswith(".zst"):
-            yield Record(name, 0, disk.size(file.descriptor), b"", str(error))
+    segment: Segment = Raw(disk.duplicate(file.descriptor), path)
+    if name.endswith(".zst"):
+        try:
+            segment = SealedSegment(disk.duplicate(file.descriptor), path, None)
+        except (Damaged, UnknownFormat) as error:
+            # Without its index nothing can be told here.
+            yield Record(name, 0, segment.size(), b"", str(error))
             return
-        raw = Raw(disk.duplicate(file.descriptor), path)
-        yield from _walked(name, segment_scan.scan(raw), raw, raw.size())
-        return
+    end = 0
     try:
-        head = segment.read(0, segment.start.offset)
-        yield Record(name, 0, len(head), head, "")
-        walked = segment_scan.scan(segment)
-        yield from _walked(name, walked, segment, segment.size(), segment.start.offset)
+        for seen in segment_scan.scan(segment, Position(0, 0, 0)):
+            reason = seen.reason
+            if seen.line is None and not reason:
+                reason = "unfinished, and ended by the next append"
+            yield Record(name, seen.offset, seen.length, seen.raw, reason)
+            end = seen.offset + seen.length
+        if rest := segment.read_some(end, segment.size() - end):
+            yield Record(name, end, len(rest), rest, "unfinished, as a crash leaves it")
     except Damaged as error:
         yield Record(name, error.offset, 0, b"", error.reason)
-
-
-def _walked(
-    name: str,
-    lines: Iterator[segment_scan.ScannedLine],
-    source: Segment,
-    size: int,
-    end: int = 0,
-) -> Iterator[Record]:
-    for seen in lines:
-        reason = seen.reason
-        if seen.line is None and not reason:
-            reason = "unfinished, and ended by the next append"
-        yield Record(name, seen.offset, seen.length, seen.raw, reason)
-        end = seen.offset + seen.length
-    if size > end:
-        rest = source.read_some(end, size - end)
-        yield Record(name, end, size - end, rest, "unfinished, as a crash leaves it")
