@@ -213,6 +213,19 @@ class Changed(NamedTuple):
     done: Callable[[], None] = lambda: None
 
 
+class _Added(msgspec.Struct, gc=False):
+    message: Any = None
+
+
+class _RawAdded(msgspec.Struct, gc=False):
+    message: msgspec.Raw = msgspec.Raw(b"null")
+
+
+#: Decode the data of a `message.added` event: its message, as objects or as JSON.
+decode_added = msgspec.json.Decoder(_Added).decode
+decode_raw_added = msgspec.json.Decoder(_RawAdded).decode
+
+
 class Chunk(ABC):
     """Consecutive events, decoded as far as the caller needs."""
 
@@ -222,13 +235,15 @@ class Chunk(ABC):
     def events(self) -> list[Event]:
         """Return the events."""
 
-    @abstractmethod
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
         """Return seq and message of each `message.added` event; the caller may change the messages."""
+        added = [event for event in self.events() if event.kind == MESSAGE_ADDED]
+        return [(event.seq, decode_added(event.raw).message) for event in added]
 
-    @abstractmethod
     def messages_json(self) -> list[tuple[int, bytes]]:
         """Return seq and message, as the stored JSON, of each `message.added` event."""
+        added = [event for event in self.events() if event.kind == MESSAGE_ADDED]
+        return [(event.seq, bytes(decode_raw_added(event.raw).message)) for event in added]
 
     def messages_joined(self) -> bytes | None:
         """Return all messages as stored JSON with commas between them.

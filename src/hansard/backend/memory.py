@@ -8,10 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 from weakref import WeakValueDictionary
-
-import msgspec
 
 from hansard.backend.contract import (
     INTERNAL,
@@ -40,39 +37,22 @@ from hansard.errors import (
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.event import codec
 from hansard.event.event import Event, NewEvent
-from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, format, names
 from hansard.log.write_batch import seq_conflict, session_exists
 
 _PIECE = 1000
 
 
-class _Message(msgspec.Struct):
-    message: msgspec.Raw
-
-
-_message_of = msgspec.json.Decoder(_Message).decode
-
-
+@dataclass(eq=False)
 class MemoryChunk(Chunk):
     """Events from a list. `keys`: first seq and number of events of each append with a key."""
 
-    def __init__(self, events: list[Event], keys: dict[str, tuple[int, int]]) -> None:
-        self._events = events
-        self._keys = keys
+    _events: list[Event]
+    _keys: dict[str, tuple[int, int]]
 
     def events(self) -> list[Event]:
         return list(self._events)
-
-    def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        added = [event for event in self._events if event.kind == MESSAGE_ADDED]
-        return [(event.seq, codec.decode(event.raw)["message"]) for event in added]
-
-    def messages_json(self) -> list[tuple[int, bytes]]:
-        added = [event for event in self._events if event.kind == MESSAGE_ADDED]
-        return [(event.seq, bytes(_message_of(event.raw).message)) for event in added]
 
     def keyed(self) -> dict[int, int]:
         found = (self._keys.get(event.key or "", (0, 0)) for event in self._events)
@@ -173,16 +153,14 @@ class MemoryReader(LogReader):
         return self._seq if upto is None else min(max(upto, 0), self._seq)
 
 
+@dataclass(eq=False)
 class MemoryLog(InternalLog):
     """A session as a list of events. `from_trash`: only to read, and also from the trash."""
 
-    def __init__(
-        self, backend: "MemoryBackend", log_id: str, record: _Record, *, from_trash: bool = False
-    ) -> None:
-        self.session_id = log_id
-        self._backend = backend
-        self._record = record
-        self._from_trash = from_trash
+    _backend: "MemoryBackend"
+    session_id: str
+    _record: _Record
+    _from_trash: bool = False
 
     @contextmanager
     def _writing(self) -> Iterator[_Record]:
@@ -208,7 +186,7 @@ class MemoryLog(InternalLog):
                 first, count = record.keys[request.key]
                 return record.events[first - record.before - 1 :][:count]
             exists = bool(record.events)
-            refusal = request.refusal(self.session_id, record.seq if exists else 0, exists=exists)
+            refusal = request.refusal(self.session_id, self._seq(), exists=exists)
             if refusal is not None:
                 raise refusal
             if not exists:
@@ -224,9 +202,8 @@ class MemoryLog(InternalLog):
 
     def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:
         with self._writing() as record:
-            seq = record.seq if record.events else 0
-            if seq != expected_seq or not record.events:
-                raise seq_conflict(self.session_id, expected_seq, seq)
+            if self._seq() != expected_seq or not record.events:
+                raise seq_conflict(self.session_id, expected_seq, self._seq())
             staged = _Record(expected_seq)
             staged.add(AppendRequest(events))
             record.become(staged)
@@ -249,11 +226,11 @@ class MemoryLog(InternalLog):
 
     def wait(self, after: int, timeout: float) -> bool:
         with self._backend.lock:
-            return self._backend.lock.wait_for(lambda: self._has_grown(after), timeout)
+            return self._backend.lock.wait_for(lambda: self._seq() > after, timeout)
 
-    def _has_grown(self, after: int) -> bool:
+    def _seq(self) -> int:
         self._check_open()
-        return bool(self._record.events) and self._record.seq > after
+        return self._record.seq if self._record.events else 0
 
     def is_busy(self) -> bool:
         self._check_open()
@@ -270,7 +247,7 @@ class MemoryLog(InternalLog):
         with self._backend.lock:
             self._check_open()
             if not record.events:
-                raise SessionNotFound(f"no session {self.session_id!r} in this store")
+                raise _not_found(self.session_id)
             masked = [filter.mask(event) for event in record.events]
             pairs = zip(masked, record.events, strict=True)
             # What was erased before is erased again, and not counted.
@@ -284,7 +261,7 @@ class MemoryLog(InternalLog):
     def verify(self, filter: MakeFilter | None = None) -> list[Finding]:
         del filter  # `compact` leaves nothing
         if self.reader().head() is None:
-            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+            raise _not_found(self.session_id)
         return []
 
     def set_deleted(self, *, deleted: bool, expected_seq: int | None = None) -> None:
@@ -294,8 +271,7 @@ class MemoryLog(InternalLog):
             if deleted:
                 self._check_open()
             if not record.events or record.deleted == deleted:
-                where = "in this store" if deleted else "in the trash"
-                raise SessionNotFound(f"no session {self.session_id!r} {where}")
+                raise _not_found(self.session_id, "this store" if deleted else "the trash")
             if expected_seq is not None and expected_seq != record.seq:
                 raise seq_conflict(self.session_id, expected_seq, record.seq)
             record.deleted = deleted
@@ -305,7 +281,7 @@ class MemoryLog(InternalLog):
         """Remove a session that is in the trash."""
         with self._backend.lock:
             if not self._record.deleted:
-                raise SessionNotFound(f"no session {self.session_id!r} in the trash")
+                raise _not_found(self.session_id, "the trash")
             self._record.become(_Record())
 
     def _check_open(self) -> None:
@@ -316,13 +292,17 @@ class MemoryLog(InternalLog):
             )
 
 
+def _not_found(session_id: str, where: str = "this store") -> SessionNotFound:
+    return SessionNotFound(f"no session {session_id!r} in {where}")
+
+
+@dataclass(eq=False)
 class MemoryStage(Stage):
     """A session that is in no dict yet."""
 
-    def __init__(self, backend: "MemoryBackend", session_id: str, before: int) -> None:
-        self.session_id = session_id
-        self._backend = backend
-        self._staged = _Record(before)
+    _backend: "MemoryBackend"
+    session_id: str
+    _staged: _Record
 
     def append(self, events: Sequence[NewEvent], *, key: str | None = None) -> None:
         self._backend.check_open()
@@ -340,12 +320,12 @@ class MemoryStage(Stage):
         self._staged = _Record()
 
 
+@dataclass(eq=False)
 class MemoryHold(Hold):
     """The lock of an internal log."""
 
-    def __init__(self, backend: "MemoryBackend", name: str) -> None:
-        self._backend: MemoryBackend | None = backend
-        self._name = name
+    _backend: "MemoryBackend | None"
+    _name: str
 
     def check(self) -> None:
         if self._backend is None:
@@ -379,7 +359,7 @@ class MemoryBackend(Backend):
 
     def log(self, session_id: str, *, from_trash: bool = False) -> MemoryLog:
         names.check_id(session_id)
-        return MemoryLog(self, session_id, self._record(session_id), from_trash=from_trash)
+        return MemoryLog(self, session_id, self._record(session_id), from_trash)
 
     def _record(self, log_id: str) -> _Record:
         with self.lock:
@@ -388,7 +368,7 @@ class MemoryBackend(Backend):
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         names.check_id(session_id)
         self.check_open()
-        return MemoryStage(self, session_id, before)
+        return MemoryStage(self, session_id, _Record(before))
 
     def internal(self, name: str) -> InternalLog:
         return MemoryLog(self, INTERNAL + name, self._record(INTERNAL + name))
@@ -449,7 +429,7 @@ class MemoryBackend(Backend):
         names.check_id(session_id)
         self.check_open()
         if session_id not in self._records:
-            raise SessionNotFound(f"no session {session_id!r} in this store")
+            raise _not_found(session_id)
         return self.log(session_id)
 
     def probe(self) -> Health:

@@ -11,10 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import msgspec
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import Chunk, Head, StreamPart
+from hansard.backend.contract import (
+    Chunk,
+    Head,
+    StreamPart,
+    decode_added,
+    decode_raw_added,
+)
 from hansard.backend.postgres.connection import Connections
 from hansard.backend.postgres.schema import session_number
 from hansard.errors import Damaged, SessionNotFound
@@ -120,18 +125,6 @@ def _session_row(session: str, row: Sequence[Any]) -> SessionRow:
     return SessionRow(session, session_id, head, size, deleted, before, life, saved, event)
 
 
-class _Added(msgspec.Struct, gc=False):
-    message: Any = None
-
-
-class _RawAdded(msgspec.Struct, gc=False):
-    message: msgspec.Raw = msgspec.Raw(b"null")
-
-
-_added = msgspec.json.Decoder(_Added).decode
-_raw_added = msgspec.json.Decoder(_RawAdded).decode
-
-
 class PostgresChunk(Chunk):
     """Consecutive rows."""
 
@@ -144,11 +137,13 @@ class PostgresChunk(Chunk):
         return [Event(*row[:5]) for row in self._rows]
 
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        return [(row[0], _added(row[3]).message) for row in self._rows if row[2] == MESSAGE_ADDED]
+        return [
+            (row[0], decode_added(row[3]).message) for row in self._rows if row[2] == MESSAGE_ADDED
+        ]
 
     def messages_json(self) -> list[tuple[int, bytes]]:
         return [
-            (row[0], bytes(_raw_added(row[3]).message))
+            (row[0], bytes(decode_raw_added(row[3]).message))
             for row in self._rows
             if row[2] == MESSAGE_ADDED
         ]
