@@ -355,7 +355,7 @@ class Log(ABC):
         filter: CompactionFilter,
         *,
         level: int,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
         dry_run: bool = False,

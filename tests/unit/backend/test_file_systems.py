@@ -2,7 +2,8 @@
 
 import pytest
 
-from hansard.backend.local.file_report import FileSystem, find_mount
+from hansard.backend.local.file_report import find_mount, is_network
+from hansard.backend.status import Home
 
 TABLE = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -19,21 +20,24 @@ nonsense
 @pytest.mark.parametrize(
     ("path", "found"),
     [
-        ("/srv/data", FileSystem("ext4", "/", read_only=False)),
-        ("/home/you", FileSystem("nfs4", "/home", read_only=False)),
-        ("/homestead", FileSystem("ext4", "/", read_only=False)),
-        ("/home/me/my disk/s", FileSystem("fuse.sshfs", "/home/me/my disk", read_only=True)),
-        ("/home/me/over", FileSystem("9p", "/home/me/over", read_only=False)),
+        ("/srv/data", ("ext4", "/", False)),
+        ("/home/you", ("nfs4", "/home", False)),
+        ("/homestead", ("ext4", "/", False)),
+        ("/home/me/my disk/s", ("fuse.sshfs", "/home/me/my disk", True)),
+        ("/home/me/over", ("9p", "/home/me/over", False)),
     ],
 )
-def test_the_mount_of_a_path_is_the_deepest_and_latest(path: str, found: FileSystem) -> None:
+def test_the_mount_of_a_path_is_the_deepest_and_latest(
+    path: str, found: tuple[str, str, bool]
+) -> None:
     """A path is on the deepest mount above it; of two at one place on the later; escapes are undone."""
-    assert find_mount(TABLE, path) == found
+    home = find_mount(TABLE, path)
+    assert (home.file_system, home.mounted, not home.writable) == found
 
 
 def test_no_table_says_nothing() -> None:
     """Where the system has no table, nothing is known."""
-    assert find_mount("", "/x") == FileSystem("", "", read_only=False)
+    assert find_mount("", "/x") == Home()
 
 
 @pytest.mark.parametrize(
@@ -47,4 +51,4 @@ def test_no_table_says_nothing() -> None:
 )
 def test_network_file_systems_are_known(kind: str, network: bool) -> None:
     """Remote file systems are told from local ones."""
-    assert FileSystem(kind, "/", read_only=False).is_network == network
+    assert is_network(kind) == network

@@ -265,7 +265,6 @@ class LocalBackend(Backend):
         return name if name and names.internal_directory(name) == directory else None
 
     def ids(self, *, trash: bool = False) -> Iterator[str]:
-        self.check_open()
         return self._trashed() if trash else self._ids_of(self._root.session_names())
 
     def _trashed(self) -> Iterator[str]:
@@ -298,35 +297,26 @@ class LocalBackend(Backend):
         # A read-only store begins no epoch.
         if self.read_only:
             return super().changed(since)
-        return changes.changed(self._root, self._known_ids, since)
+        return changes.changed(self._root, self._ids_of, since)
 
-    def _known_ids(self, found: Iterable[str]) -> Iterator[str]:
+    def _ids_of(self, found: Iterable[str]) -> Iterator[str]:
         self.check_open()
         return (session_id for session_id, _ in self._named(found))
 
     def _named(self, found: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield ids and names of directories; open only those whose id is unknown."""
-        known = self._ids
         for name in found:
-            session_id = known.get(name)
+            session_id = self._ids.get(name)
             if session_id is None:
-                session_id = next(self._ids_of([name]), None)
-                if session_id is None:
-                    continue
-                # A repair may reveal the id of a hashed name.
-                if session_id != name or not names.is_hashed(name):
-                    known[name] = session_id
-            yield session_id, name
-
-    def _ids_of(self, found: Iterable[str]) -> Iterator[str]:
-        for name in found:
-            try:
-                session_id = names.decode(name)
-            except ValueError:
-                continue  # not the name of a session
-            if session_id is None:
-                session_id = self._true_id(name) or name
-            yield session_id
+                try:
+                    session_id = names.decode(name)
+                except ValueError:
+                    continue  # not the name of a session
+                session_id = session_id or self._true_id(name)
+                if session_id is not None:
+                    self._ids[name] = session_id
+            # Of a hashed name whose id is unknown, the name: a repair may reveal the id.
+            yield session_id or name, name
 
     def _true_id(self, name: str) -> str | None:
         """Return the id of a session with a hashed name, from its log; None if that cannot be read."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import zstandard
 
-from hansard.backend.contract import CompactionFilter, CompactionResult, streamed
+from hansard.backend.contract import CompactionFilter, CompactionResult, Progress, streamed
 from hansard.backend.local.log import event_of, records_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
@@ -48,8 +48,6 @@ _TELL: Final = 5_000
 
 #: Attempts to write a segment while concurrent forks and snapshots need what it leaves out.
 _TRIES: Final = 5
-
-Progress = Callable[[int, int], None]
 
 
 def compact(

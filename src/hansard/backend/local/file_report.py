@@ -7,7 +7,9 @@ created or removed concurrently is not reported.
 import re
 import time
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from hansard.backend.local import index_file
 from hansard.backend.status import (
@@ -80,27 +82,9 @@ def _index(root: StoreDirectory) -> IndexStatus:
     return IndexStatus()
 
 
-class FileSystem(NamedTuple):
-    """The mount of a directory. Known on Linux only, as are the holders of locks."""
-
-    kind: str
-    mounted: str
-    read_only: bool
-
-    @property
-    def is_network(self) -> bool:
-        """True if its locks and syncs cannot be trusted."""
-        return self.kind not in _LOCAL_PROGRAMS and _NETWORK.fullmatch(self.kind) is not None
-
-    @property
-    def is_volatile(self) -> bool:
-        """True if a restart of the machine empties it."""
-        return self.kind in _VOLATILE
-
-
-def find_mount(table: str, path: str) -> FileSystem:
-    """Return the mount of a resolved path, from the system's mount table; empty without a table."""
-    found = FileSystem("", "", read_only=False)
+def find_mount(table: str, path: str) -> Home:
+    """Return the mount of a resolved path, from the mount table, which only Linux has."""
+    found = Home()
     for line in table.splitlines():
         # "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw": fields before " - " vary.
         before, _, after = line.partition(" - ")
@@ -111,18 +95,26 @@ def find_mount(table: str, path: str) -> FileSystem:
         below = path == mounted or path.startswith(mounted.rstrip("/") + "/")
         # The longest mount point applies; of two equal ones the later, which covers the other.
         if below and len(mounted) >= len(found.mounted):
-            found = FileSystem(kinds[0], mounted, "ro" in words[5].split(","))
+            found = Home(
+                file_system=kinds[0],
+                mounted=mounted,
+                network=is_network(kinds[0]),
+                volatile=kinds[0] in _VOLATILE,
+                writable="ro" not in words[5].split(","),
+            )
     return found
+
+
+def is_network(kind: str) -> bool:
+    """Return whether the locks and syncs of a file system cannot be trusted."""
+    return kind not in _LOCAL_PROGRAMS and _NETWORK.fullmatch(kind) is not None
 
 
 def _home(root: StoreDirectory) -> Home:
     found = find_mount(disk.told_by_system(_MOUNTS), disk.real(root.path))
-    return Home(
-        file_system=found.kind,
-        mounted=found.mounted,
-        network=found.is_network,
-        volatile=found.is_volatile,
-        writable=disk.may_write(root.descriptor) and not found.read_only,
+    return msgspec.structs.replace(
+        found,
+        writable=found.writable and disk.may_write(root.descriptor),
         owner=disk.status(root.descriptor).st_uid,
         user=disk.user(),
         free_bytes=disk.free_bytes(root.descriptor),

@@ -25,6 +25,7 @@ from hansard.backend.contract import (
     InternalLog,
     LogReader,
     MakeFilter,
+    Progress,
     Record,
     RepairHints,
     RepairResult,
@@ -428,7 +429,7 @@ class LocalReader(LogReader):
                 )
             self._use(found)
             reader = found[0]
-        self._file = _file_of(reader)
+        self._file = reader.segment.identity()
         return reader, self._tail, self._log.files.chain(reader)
 
     def _asking(self, ask: Callable[[], Answer]) -> Answer:
@@ -442,14 +443,14 @@ class LocalReader(LogReader):
     def _renew(self, error: Damaged) -> None:
         """Read from the file that has the log's name now; raise the error if it is the same."""
         found = self._log.look()
-        if found is None or found[0].segment.time != self._time or _file_of(found[0]) == self._file:
+        if (
+            found is None
+            or found[0].segment.time != self._time
+            or found[0].segment.identity() == self._file
+        ):
             self._log.report(error)
             raise error
         self._use(found)
-
-
-def _file_of(reader: SegmentReader) -> tuple[int, int]:
-    return reader.segment.identity()
 
 
 # -- the log ------------------------------------------------------------------------------------
@@ -611,7 +612,7 @@ class LocalLog(InternalLog):
         filter: CompactionFilter,
         *,
         level: int,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
         dry_run: bool = False,
