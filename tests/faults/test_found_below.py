@@ -99,7 +99,7 @@ def test_a_lock_that_is_refused_is_not_taken_for_one_that_is_held(
         if not how & fcntl.LOCK_UN:
             raise PermissionError(errno.EACCES, "refused")
 
-    # What portalocker calls: the operating system's, as a security module answers it.
+    # As a security module answers it.
     monkeypatch.setattr(disk, "_flock", refuse)
     with hansard.open(path, lock_timeout=5) as store:
         with pytest.raises(hansard.DiskFailed, match="lock: Permission denied"):

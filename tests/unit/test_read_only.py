@@ -128,9 +128,8 @@ import os, sys, errno
 import hansard
 from hansard.backend.local import backend
 from tests.unit.test_read_only import read_everything, writes
-from hansard.log.disk import _locker
 import hansard.index.index, hansard.index.listing
-_locker()  # imported while it can be: this user may not see the interpreter's files
+import portalocker.portalocker  # imported while it can be: this user may not see the interpreter's files
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid({UNPRIVILEGED})

@@ -7,8 +7,8 @@ module (`tests/crashlab/faults.py`). So other modules call them as `disk.write(.
 a name.
 
 `Lock` is the OS lock between processes (F-38). It belongs to the open file: the system releases it when its
-holder dies. Lock and unlock cost 1.2 µs with the bare function that portalocker uses, 3 to 4 with its checked
-method, and 26 with `portalocker.Lock`, which polls every 250 ms.
+holder dies. Appends call `flock` themselves: importing portalocker takes longer than everything else that a
+new process does to append (docs/decisions/0033).
 """
 
 import contextlib
@@ -664,24 +664,22 @@ _LONGEST_PAUSE: Final = 0.002
 SHARED: Final = fcntl.LOCK_SH | fcntl.LOCK_NB
 _EXCLUSIVE_NOW: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
 
-_flock: Callable[[int, int], object] | None = None
+_flock: Callable[[int, int], object] = fcntl.flock
 
 #: By thread, the lock that it holds only to check that it is free.
 _momentary: Final[dict[int, "Lock"]] = {}
 
 
-def _locker() -> Callable[[int, int], object]:
-    """Return portalocker's function for `flock`. Imported late: readers need no lock."""
-    global _flock  # noqa: PLW0603 - imported once
-    if _flock is None:
-        from portalocker.portalocker import FlockLocker
+def _portalocker() -> Callable[[int, int], object]:
+    from portalocker.portalocker import FlockLocker
 
-        _flock = FlockLocker().locker
-    return _flock
+    return FlockLocker().locker
 
 
 class Lock(OwnedFd):
     """The lock of one session, as one open lock file. For one thread at a time.
+
+    `rare`: no append takes it; it belongs to compactions, to a consumer or to the whole store.
 
     Attributes:
         path: the lock file, for messages.
@@ -691,11 +689,11 @@ class Lock(OwnedFd):
 
     __slots__ = ("__weakref__", "_flock", "path", "release")
 
-    def __init__(self, descriptor: int, path: str) -> None:
+    def __init__(self, descriptor: int, path: str, *, rare: bool = False) -> None:
         super().__init__(descriptor)
         _not_inherited.add(self)
         self.path = path
-        self._flock = _locker()
+        self._flock = _portalocker() if rare else _flock
         self.release = partial(self._flock, descriptor, fcntl.LOCK_UN)
 
     def acquire(self, timeout: float, how: int = _EXCLUSIVE_NOW) -> None:

@@ -481,9 +481,8 @@ class InternalDirectory(StoreDirectory):
             if directory is None:
                 continue  # removed as soon as it was created
             try:
-                return disk.Lock(
-                    disk.open_file(directory, names.HOLDER, writable=True, create=True), path
-                )
+                file = disk.open_file(directory, names.HOLDER, writable=True, create=True)
+                return disk.Lock(file, path, rare=True)
             except FileNotFoundError:
                 continue  # the log was dropped, and its directory with it
             except OSError as error:

@@ -369,7 +369,8 @@ class LocalBackend(Backend):
         self.check_open()
         path = f"{self.where}/{names.MARKER}"
         try:
-            lock = Lock(disk.open_file(self._root.descriptor, names.MARKER), path)
+            file = disk.open_file(self._root.descriptor, names.MARKER)
+            lock = Lock(file, path, rare=True)
         except OSError as error:
             raise disk.explain(error, "open", path) from error
         lock.acquire(self.lock_timeout if wait else 0.0, disk.SHARED)

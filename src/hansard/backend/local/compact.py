@@ -86,7 +86,7 @@ def _locked(directory: int, path: str, timeout: float) -> Lock:
         file = disk.open_file(directory, names.COMPACTION, writable=True, create=True)
     except OSError as error:
         raise DiskFailed("open", path, error, "nothing was compacted") from error
-    lock = Lock(file, path)
+    lock = Lock(file, path, rare=True)
     lock.acquire(timeout)
     return lock
 
