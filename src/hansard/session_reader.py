@@ -16,7 +16,6 @@ from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
 from hansard.event.event import Event
 from hansard.event.kinds import SESSION_FORKED
-from hansard.message import window as windows
 from hansard.state import fold, lineage
 from hansard.state.fold import State, Usage
 from hansard.state.redaction import NOTHING, Redactions
@@ -164,7 +163,7 @@ class SessionReader:
         messages: int | None = None,
         tokens: int | None = None,
         keep_first: bool = False,
-        counter: Callable[[dict[str, Any]], int] = windows.estimate_tokens,
+        counter: Callable[[dict[str, Any]], int] | None = None,
         repair: bool = False,
     ) -> list[dict[str, Any]]:
         """Return the last messages of the model view that fit; a call and its result stay together.
@@ -179,7 +178,9 @@ class SessionReader:
         """
         for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
             _check_count(name, value)
-        limits = windows.Limits(turns, messages, tokens, counter)
+        from hansard.message import window as windows
+
+        limits = windows.Limits(turns, messages, tokens, counter or windows.estimate_tokens)
         reader, ranges = self._view(None, "model")
         # Read the end of the view, and more if a limit reaches further back.
         size = _WINDOW
@@ -417,11 +418,13 @@ def _first_user(
     reader: LogReader, ranges: ViewRanges, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
 ) -> dict[str, Any] | None:
     """Return the first message of the user, as the object in the tail if it is there."""
+    from hansard.message.window import is_user
+
     if not complete:
         for seq, message in each(reader, ranges):
-            if windows.is_user(message):
+            if is_user(message):
                 return next((kept for place, kept in tail if place == seq), message)
-    return next((message for _, message in tail if windows.is_user(message)), None)
+    return next((message for _, message in tail if is_user(message)), None)
 
 
 def check_seq(name: str, value: object) -> None:

@@ -14,7 +14,6 @@ from hansard.errors import (
     UnknownFormat,
 )
 from hansard.event.event import Event
-from hansard.index import Hit, Page
 from hansard.session import Session, create
 
 # Modules that only some programs need are imported where they are used, to keep `import hansard` fast.
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 
     from hansard.backend.postgres.url import StoreUrl
     from hansard.follow import Follower
-    from hansard.index import StoreStats
+    from hansard.index import Hit, Page, StoreStats
     from hansard.index.listing import SessionFilter
-    from hansard.maintenance.compact import CompactReport
+    from hansard.maintenance.compact import BackgroundCompactor, CompactReport
     from hansard.maintenance.doctor import Diagnosis
     from hansard.maintenance.prune import PruneReport
     from hansard.maintenance.verify import StoreReport
@@ -152,14 +151,18 @@ def open(
 
         backend = LocalBackend(where, **options)
         if auto_compact and not read_only:
-            from hansard.maintenance.compact import BackgroundCompactor
-
-            backend.compactor = BackgroundCompactor(backend)
+            backend.new_compactor = _new_compactor
     if not search_index:
         from hansard.index.index import without_texts
 
         without_texts(backend)
     return Store(backend)
+
+
+def _new_compactor(backend: Backend) -> "BackgroundCompactor":
+    from hansard.maintenance.compact import BackgroundCompactor
+
+    return BackgroundCompactor(backend)
 
 
 def _parse_url(path: str, schema: str | None) -> "StoreUrl | None":
@@ -346,7 +349,7 @@ class Store:
         limit: int | None = None,
         cursor: str | None = None,
         progress: Progress | None = None,
-    ) -> Page:
+    ) -> "Page":
         """List sessions from the index, without reading each of them.
 
         The list includes everything that was acknowledged before the call. An unreadable session is listed
@@ -432,7 +435,7 @@ class Store:
         role: str | None = None,
         limit: int = 20,
         progress: Progress | None = None,
-    ) -> list[Hit]:
+    ) -> "list[Hit]":
         """Search messages and titles; return the best matches first.
 
         The search covers the history view and summaries, but nothing redacted, dropped or deleted. A message

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVa
 
 import msgspec
 
-from hansard.backend.status import StoreStatus
 from hansard.errors import InvalidEvent
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
@@ -33,6 +32,7 @@ from hansard.log.write_batch import AppendRequest as AppendRequest  # noqa: PLC0
 if TYPE_CHECKING:
     from hansard.backend.local.index_file import LocalIndexFile
     from hansard.backend.postgres.connection import Connections
+    from hansard.backend.status import StoreStatus
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
@@ -482,8 +482,6 @@ class Backend(ABC):
 
     #: The prefix of all ids; empty unless the backend is scoped.
     prefix: str = ""
-    #: Compacts sessions that have grown; None if they are not compacted automatically.
-    compactor: Compactor | None = None
     #: The open index of all sessions; None until it is needed.
     finder: Finder | None = None
     #: The path or URL, for messages; without credentials.
@@ -604,8 +602,10 @@ class Backend(ABC):
         del wait, vacuum
         return nullcontext()
 
-    def status(self) -> StoreStatus:
+    def status(self) -> "StoreStatus":
         """Return the status of the files and of their file system. Changes nothing."""
+        from hansard.backend.status import StoreStatus
+
         return StoreStatus()
 
     @abstractmethod

@@ -124,7 +124,7 @@ def _unit(byte: int) -> str:
 
 
 _UNITS: Final = tuple(_unit(byte) for byte in range(256))
-_ANY_UNIT: Final = re.compile(r"[a-z0-9_.+-]|\^[a-z]|%[0-9a-f]{2}")
+_ANY_UNIT: Final = r"[a-z0-9_.+-]|\^[a-z]|%[0-9a-f]{2}"
 _DEVICES: Final = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
 )
@@ -151,7 +151,7 @@ def _escape(raw: bytes) -> list[str]:
 
 def _unescape(name: str) -> bytes:
     """Undo `_escape`; raise ValueError if it never returns this name."""
-    units = _ANY_UNIT.findall(name)
+    units = re.findall(_ANY_UNIT, name)
     raw = bytes(
         int(unit[1:], 16) if unit[0] == "%"  # escaped
         else ord(unit[1].upper()) if unit[0] == "^"  # upper case
@@ -250,11 +250,11 @@ def _text(raw: bytes, name: str, *, complete: bool) -> str:
 
 # ------------------------------------------------------------------ other file names
 
-_INDEX_DATABASE: Final = re.compile(r"index-[0-9a-f]+-[0-9a-f]+\.db(-wal|-shm|-journal)?")
-_TEMPORARY: Final = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{16}", re.DOTALL)
-
-_KIND: Final = re.compile(r"[a-z]+")
-_SEALED: Final = re.compile(r"([0-9]{20})\.jsonl(?:\.zst)?")
+# Compiled by their first use: an append needs none of them.
+_INDEX_DATABASE: Final = r"index-[0-9a-f]+-[0-9a-f]+\.db(-wal|-shm|-journal)?"
+_TEMPORARY: Final = r"(?s)\.tmp-.+-[0-9]+-[0-9a-f]{16}"
+_KIND: Final = r"[a-z]+"
+_SEALED: Final = r"([0-9]{20})\.jsonl(?:\.zst)?"
 
 
 def internal_directory(name: str) -> str:
@@ -271,7 +271,7 @@ def internal_name(directory: str) -> str | None:
     """
     kind, dash, rest = directory.partition("-")
     if not dash:
-        return kind if _KIND.fullmatch(kind) else None
+        return kind if re.fullmatch(_KIND, kind) else None
     try:
         return f"{kind}/{decode(rest) or rest}"
     except ValueError:
@@ -295,7 +295,7 @@ def temporary(base: str) -> str:
 
 def is_temporary(name: str) -> bool:
     """Return whether `temporary` generated this name. No session has such a name (F-10)."""
-    return _TEMPORARY.fullmatch(name) is not None
+    return re.fullmatch(_TEMPORARY, name) is not None
 
 
 def temporary_pid(name: str) -> int | None:
@@ -313,7 +313,7 @@ def index_database(inode: int, changed: int) -> str:
 
 def is_index_database(name: str) -> bool:
     """Return whether a file is an index's database, or one that SQLite keeps next to it."""
-    return _INDEX_DATABASE.fullmatch(name) is not None
+    return re.fullmatch(_INDEX_DATABASE, name) is not None
 
 
 def sealed(first_seq: int) -> str:
@@ -338,5 +338,5 @@ def damaged(name: str, time: str) -> str:
 
 def sealed_first_seq(name: str) -> int | None:
     """Return the first seq of the sealed segment with this name, compressed or not; None for other names."""
-    match = _SEALED.fullmatch(name)
+    match = re.fullmatch(_SEALED, name)
     return int(match[1]) or None if match else None

@@ -44,10 +44,11 @@ _CHECKSUM_ALONE: Final = "only its checksum is damaged"
 _RECOVERED: Final = b'{"log":"recovered",'
 
 _STAMP: Final = rb'"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z)"'
-_SEQ: Final = re.compile(rb'"seq":([0-9]{1,18}),"time"')
-_HEADER_SEQ: Final = re.compile(rb'^\{"log":"header","seq":([0-9]{1,18}),')
-_TIME: Final = re.compile(rb'"time":' + _STAMP)
-_CREATED: Final = re.compile(rb'"created":' + _STAMP)
+# Compiled by their first use, on damaged bytes only.
+_SEQ: Final = rb'"seq":([0-9]{1,18}),"time"'
+_HEADER_SEQ: Final = rb'^\{"log":"header","seq":([0-9]{1,18}),'
+_TIME: Final = rb'"time":' + _STAMP
+_CREATED: Final = rb'"created":' + _STAMP
 
 
 class ScanFinding(NamedTuple):
@@ -294,7 +295,7 @@ def _as_written(raw: bytes, line: Line) -> bool:
         msgspec.json.decode(line.data)
     except DECODE_ERRORS:
         return False
-    if not _TIME.fullmatch(b'"time":"%b"' % line.time.encode()):
+    if not re.fullmatch(_TIME, b'"time":"%b"' % line.time.encode()):
         return False
     again, _ = format.copy_record(line, 0, ctl=line.ctl, unknown=format.unknown_members(raw))
     return again[: -format.TRAILER] == raw[: -format.TRAILER]
@@ -617,7 +618,7 @@ class Remains:
             if lost.raw.startswith(b'{"log":'):
                 continue
             most = self.upto + 1 + lost.length // _SHORTEST
-            said = [int(seq) for seq in _SEQ.findall(lost.raw)]
+            said = [int(seq) for seq in re.findall(_SEQ, lost.raw)]
             likely = [seq for seq in said if seq <= most] or ([] if said else [self.upto + 1])
             self.upto = max([self.upto, *likely])
 
@@ -644,6 +645,6 @@ class Remains:
 
 def _left_of(raw: bytes) -> LeftHeader:
     """Return what a damaged header still says; it may be wrong."""
-    seq = _HEADER_SEQ.search(raw)
-    time = _CREATED.search(raw) or (None if b'"previous"' in raw else _TIME.search(raw))
+    seq = re.search(_HEADER_SEQ, raw)
+    time = re.search(_CREATED, raw) or (None if b'"previous"' in raw else re.search(_TIME, raw))
     return LeftHeader(int(seq[1]) if seq else None, time[1].decode() if time else "")

@@ -1,10 +1,9 @@
 """Store sessions as files below a directory. docs/format.md specifies the files."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet, WeakValueDictionary
 
 from hansard.backend.contract import (
@@ -12,6 +11,7 @@ from hansard.backend.contract import (
     AppendRequest,
     Backend,
     Changed,
+    Compactor,
     Health,
     Hold,
     InternalLog,
@@ -20,9 +20,7 @@ from hansard.backend.contract import (
     nothing_staged,
 )
 from hansard.backend.local import changes
-from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.local.log import LocalLog
-from hansard.backend.status import StoreStatus
 from hansard.errors import Closed, HansardError, SessionDeleted, SessionNotFound
 from hansard.event.event import NewEvent
 from hansard.log import disk, format, names
@@ -33,26 +31,30 @@ from hansard.log.store_directory import InternalDirectory, StoreDirectory
 from hansard.log.write_batch import SegmentWriter
 from hansard.log.writer import Durability
 
+if TYPE_CHECKING:
+    from hansard.backend.local.index_file import LocalIndexFile
+    from hansard.backend.status import StoreStatus
+
 #: Seconds that a writer waits for the lock.
 LOCK_TIMEOUT: Final = 10.0
 
 _NOT_STAGED: Final = "nothing was added to the store"
 
 
-@dataclass
 class LocalStage(Stage):
     """A session in a temporary file of the store's directory (F-135), which is renamed at the end.
 
     A crash before that leaves a temporary file and nothing else.
     """
 
-    backend: "LocalBackend"
-    root: StoreDirectory
-    session_id: str
-    before: int
-
-    def __post_init__(self) -> None:
-        self.root.check_writable()
+    def __init__(
+        self, backend: "LocalBackend", root: StoreDirectory, session_id: str, before: int
+    ) -> None:
+        self.backend = backend
+        self.root = root
+        self.session_id = session_id
+        self.before = before
+        root.check_writable()
         self._keys: set[str] = set()
         #: The temporary name of the file; empty before the first append.
         self._name = ""
@@ -129,6 +131,9 @@ class LocalBackend(Backend):
 
     durability: Durability
     descriptors = disk.STORE_FILES
+    #: Creates `compactor` for the first session that has grown; None: none is compacted automatically.
+    new_compactor: Callable[[Backend], Compactor] | None = None
+    compactor: Compactor | None = None
 
     def __init__(
         self,
@@ -202,6 +207,14 @@ class LocalBackend(Backend):
         if self.latest is log:
             self.latest = None
         self._recent.discard(log)
+
+    def schedule_compaction(self, session_id: str) -> None:
+        """Compact a session soon, if sessions are compacted automatically."""
+        with self._mutex.lock:
+            if self.compactor is None and self.new_compactor is not None and not self._closed:
+                self.compactor = self.new_compactor(self)
+        if self.compactor is not None:
+            self.compactor.schedule(session_id)
 
     def release_files(self, *, wait: bool = True) -> None:  # noqa: ARG002 - never waits
         """Close all files of the store except its root directory."""
@@ -349,11 +362,13 @@ class LocalBackend(Backend):
         self._root.check_writable()
         return log
 
-    def index_storage(self) -> LocalIndexFile | None:
+    def index_storage(self) -> "LocalIndexFile | None":
         self.check_open()
+        from hansard.backend.local.index_file import LocalIndexFile
+
         return None if self.read_only else LocalIndexFile(self._root)
 
-    def status(self) -> StoreStatus:
+    def status(self) -> "StoreStatus":
         self.check_open()
         # Imported here, because few programs call it.
         from hansard.backend.local.file_report import examine

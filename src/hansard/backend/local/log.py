@@ -6,7 +6,6 @@ struct with just the members that it needs; the decoder skips the rest.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
@@ -210,19 +209,21 @@ class LocalChunk(Chunk):
 # -- reading ------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
 class KnownRecords:
     """What was read of a session's files: valid as long as they are its files.
 
     All readers of a session share it. Fields are replaced, never changed: a stale one costs a second read.
     """
 
-    #: The control events up to an offset of a segment, that offset, and the segment.
-    controls: tuple[ref[SegmentReader] | None, int, list[Event]] = (None, 0, [])
-    #: The control events of the sealed segments, of which log, up to which seq.
-    sealed: tuple[tuple[str, int], list[Event]] = (("", 0), [])
-    #: The first event, and of which log.
-    first: tuple[str | None, Event | None] = (None, None)
+    __slots__ = ("controls", "first", "sealed")
+
+    def __init__(self) -> None:
+        #: The control events up to an offset of a segment, that offset, and the segment.
+        self.controls: tuple[ref[SegmentReader] | None, int, list[Event]] = (None, 0, [])
+        #: The control events of the sealed segments, of which log, up to which seq.
+        self.sealed: tuple[tuple[str, int], list[Event]] = (("", 0), [])
+        #: The first event, and of which log.
+        self.first: tuple[str | None, Event | None] = (None, None)
 
 
 #: One look at a log: its active segment, the end of that, and what was read of it.
@@ -506,14 +507,13 @@ class LocalLog(InternalLog):
 
     def _schedule_compaction(self) -> None:
         """Schedule compaction if the active segment exceeds SEAL bytes."""
-        end, compactor = self.files.end, self._backend.compactor
+        end = self.files.end
         if (
             end is not None
             and end.position.offset > SEAL
-            and compactor is not None
             and not self.session_id.startswith(INTERNAL)
         ):
-            compactor.schedule(self.session_id)
+            self._backend.schedule_compaction(self.session_id)
 
     def _events_of(self, append: PendingAppend) -> list[Event]:
         """Return the events of an append that was done; raise why it was not."""
