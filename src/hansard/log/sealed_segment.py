@@ -358,14 +358,11 @@ def compare(sealed: SealedSegment, stream_of: StreamOf) -> None:
     streams: set[str] = set()
     ctl, last, time = 0, index.before, ""
     for piece in sealed.ranges():
-        lengths = (len(raw) + 1 for raw in piece.data.split(b"\n"))
-        offsets = [*accumulate(lengths, initial=piece.start.offset)]
-        for place, raw in segment_scan.committed(sealed, piece.start, piece.data, piece.end):
-            record = format.decode_line(raw)
+        for seen, record in segment_scan.committed(sealed, piece.start, piece.data, piece.end):
             if record.key is not None:
                 keys.append((hash_of(record.key), record.seq))
             if record.control:
-                ctl = offsets[place]
+                ctl = seen.offset
             if (stream := stream_of(record)) is not None:
                 streams.add(stream)
             last, time = record.seq, record.time

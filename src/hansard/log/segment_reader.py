@@ -195,9 +195,9 @@ class SegmentRange(NamedTuple):
             lines = None
         kept = segment_scan.committed(self.segment, self.start, self.data, self.end)
         if lines is not None and len(lines) == self.data.count(b"\n"):
-            return [lines[index] for index, _ in kept]
+            return [lines[seen.place] for seen, _ in kept]
         try:
-            return decode_lines(b"".join(raw for _, raw in kept))
+            return decode_lines(b"".join(seen.raw for seen, _ in kept))
         except DECODE_ERRORS as error:
             raise self.segment.damaged(self.start.offset, f"not a record: {error}") from error
 

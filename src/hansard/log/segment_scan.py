@@ -429,14 +429,14 @@ def all_findings(segment: "Segment") -> Iterator[ScanFinding]:
 
 def committed(
     segment: "Segment", start: Position, data: bytes, end: Position
-) -> list[tuple[int, bytes]]:
-    """Return place and bytes of each line that is a record of a finished append; raise on damage."""
+) -> list[tuple[ScannedLine, Line]]:
+    """Return each line that is a record of a finished append, and the record; raise on damage."""
     kept = []
     for item in _settled(start, _Walk(start).lines(_split(data)), final=False, end=end):
         if item.reason:
             raise segment.damaged(item.offset, item.reason)
         if item.record is not None:
-            kept.append((item.place, item.raw))
+            kept.append((item, item.record))
     return kept
 
 

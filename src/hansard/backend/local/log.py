@@ -65,8 +65,8 @@ def records_of(reader: SegmentReader, end: Position) -> Iterator[tuple[Line, byt
     """Yield the records of a segment, each with the members that this version does not know."""
     segment = reader.segment
     for piece in reader.forwards(segment.start, end):
-        for _, raw in segment_scan.committed(segment, piece.start, piece.data, piece.end):
-            yield format.decode_line(raw), format.unknown_members(raw)
+        for seen, line in segment_scan.committed(segment, piece.start, piece.data, piece.end):
+            yield line, format.unknown_members(seen.raw)
 
 
 def stream_of(line: Line) -> str | None:
