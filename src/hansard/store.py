@@ -75,10 +75,12 @@ _MODULES = (
     "binascii",
     "hashlib",
     "hansard.follow",
+    "hansard.message.window",
     "hansard.workspace",
     "importlib.metadata",
     "mmap",
     "portalocker.portalocker",
+    "urllib.parse",
     "zstandard",
 )
 

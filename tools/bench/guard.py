@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 import hansard
+from tools.bench import processes
 from tools.bench.workload import median_us, messages, seconds
 
 TRIES: Final = 5
@@ -94,6 +95,11 @@ def bounds_in(directory: Path) -> list[Bound]:
             "another handle's append seen at 20,000, over one at 100",
             partial(_seen, store, reader),
             2.5,
+        ),
+        Bound(
+            "a new process that appends one message, over one with sqlite3",
+            partial(processes.append_over_sqlite, *processes.prepare(directory), 5),
+            6.5,
         ),
     ]
 

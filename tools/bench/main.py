@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from tools.bench import compaction, during_compaction, everyday, postgres
+from tools.bench import compaction, during_compaction, everyday, postgres, processes
 from tools.bench.installed import CHECKOUT
 from tools.bench.peers import KNOWN
 from tools.bench.peers_report import Report
@@ -27,6 +27,7 @@ from tools.bench.scale import SCALES
 #: What is measured together: the first group if none is named.
 GROUPS: dict[str, list[Callable[[Path], Result]]] = {
     "everyday": everyday.ALL,
+    "processes": processes.ALL,
     "compaction": [*compaction.ALL, *during_compaction.ALL],
     "postgres": postgres.ALL,
 }

@@ -182,7 +182,7 @@ def _message(error: BaseException, *, debug: bool) -> str:
         case errors.Damaged() if "hansard " not in text:
             text += "; run `hansard verify` for details, or `hansard repair`"
         case errors.HansardError():
-            text = _ARGUMENT.sub("", _CALL.sub(_as_command, text))
+            text = re.sub(_ARGUMENT, "", re.sub(_CALL, _as_command, text))
         case OSError(strerror=str(reason)):
             if isinstance(error, PermissionError):
                 reason = "permission denied; ask its owner for access"
@@ -197,8 +197,8 @@ def _message(error: BaseException, *, debug: bool) -> str:
 
 
 #: Calls and arguments of the library in its hints.
-_CALL: Final = re.compile(r"`?\b(?:store|session)\.(\w+)\([^)`]*\)`?")
-_ARGUMENT: Final = re.compile(r"(?:,? or|; reopen without) read_only=True")
+_CALL: Final = r"`?\b(?:store|session)\.(\w+)\([^)`]*\)`?"
+_ARGUMENT: Final = r"(?:,? or|; reopen without) read_only=True"
 
 
 def _as_command(call: re.Match[str]) -> str:

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 import hansard
 from hansard import clock
 from hansard.cli.command import Settings, open_indexed, store_of_environment
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 #: Maximum ids that the Tab key offers.
 _OFFERED: Final = 200
@@ -142,8 +144,10 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         ctx: click.Context,
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
-    ) -> list[CompletionItem]:
+    ) -> "list[CompletionItem]":
         """Return the sessions whose ids start with a text; none if there is no store."""
+        from click.shell_completion import CompletionItem
+
         from hansard.cli.completion import is_safe
 
         above: Any = ctx.parent.params.get("store") if ctx.parent else None

@@ -10,7 +10,6 @@ import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 import click
@@ -106,6 +105,8 @@ def session_of(store: "hansard.Store", session_id: str) -> "hansard.Session":
 
 
 def _similar(store: "hansard.Store", wanted: str) -> str | None:
+    from difflib import get_close_matches
+
     # In a large store, compare ids with the same beginning first: typing errors are rare there.
     for prefix in (wanted[:3], wanted[:1], ""):
         known = [info.id for info in store.sessions(prefix=prefix, limit=_COMPARED).items]

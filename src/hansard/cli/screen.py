@@ -82,7 +82,7 @@ class Screen:
 
         raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
         acting = _IN_JSON if _is_utf8() else _NOT_ASCII
-        sys.stdout.write(acting.sub(_escape_json, raw.decode()) + "\n")
+        sys.stdout.write(re.sub(acting, _escape_json, raw.decode()) + "\n")
 
     def flush(self) -> None:
         """Flush stdout."""
@@ -351,10 +351,10 @@ _ACTING: Final = re.compile(
     "\U000e0000-\U000e007f]"
 )
 
-_NOT_ASCII: Final = re.compile(r"[^\x00-\x7e]")
+_NOT_ASCII: Final = r"[^\x00-\x7e]"
 
 #: Those that JSON may contain unescaped.
-_IN_JSON: Final = re.compile(
+_IN_JSON: Final = (
     "[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
 )
 

@@ -11,8 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -21,20 +20,9 @@ from hansard.backend.contract import Backend
 from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.status import IndexStatus
 from hansard.errors import BackendUnavailable, Closed, HansardError
-from hansard.index import (
-    Hit,
-    Page,
-    StoreStats,
-    catalog,
-    listing,
-    search,
-    sqlite_storage,
-    stats,
-    text_index,
-)
+from hansard.index import Hit, Page, StoreStats, catalog, listing, sqlite_storage
 from hansard.index.catalog import Description, Progress, SessionCatalog
 from hansard.index.listing import SessionFilter
-from hansard.index.search import SearchQuery
 from hansard.index.sqlite_storage import (
     RESIDUE,
     VERSION,
@@ -44,6 +32,10 @@ from hansard.index.sqlite_storage import (
     is_index,
     is_refused,
 )
+
+# Imported where they are used: a listing needs neither search nor texts, which take a tenth of its time.
+if TYPE_CHECKING:
+    from hansard.index.search import SearchQuery
 
 #: Seconds that `status` waits for a process that holds the file.
 _PATIENCE: Final = 1.0
@@ -167,6 +159,8 @@ class Index:
     def stats(self, filters: SessionFilter, *, progress: Progress | None = None) -> StoreStats:
         """Add up the wanted sessions."""
         listing.check(filters)
+        from hansard.index import stats
+
         guarded = _guarded(progress)
 
         def add_up(storage: Storage) -> StoreStats:
@@ -183,10 +177,12 @@ class Index:
         """Return the ids of the forks of a session, sorted."""
         return self._ask(lambda storage: listing.children(storage, parent, created))
 
-    def search(self, query: SearchQuery, *, progress: Progress | None = None) -> list[Hit] | None:
+    def search(self, query: "SearchQuery", *, progress: Progress | None = None) -> list[Hit] | None:
         """Return the hits; None if the one session that is searched cannot be read."""
         if self._aside is not None:
             return self._aside.search(query, progress=progress)
+        from hansard.index import search, text_index
+
         backend, guarded = self._backend, _guarded(progress)
 
         def find(storage: Storage) -> list[Hit] | None:
@@ -223,6 +219,8 @@ class Index:
         if storage.get("watch") is None:
             return  # it was never filled
         sessions.refresh()
+        from hansard.index import text_index
+
         if not text_index.has_residue(storage):
             return
         text_index.erase(storage)
@@ -428,6 +426,8 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
     # SQLite reads what is not yet in the file itself only if its two files next to it exist, and would
     # create them. Without them no process has the database open, and it is complete.
     how = "mode=ro" if found.shared else "mode=ro&immutable=1"
+    from urllib.parse import quote
+
     place = f"file:{quote(found.path)}?{how}"
     try:
         with closing(

@@ -5,7 +5,6 @@ so it reveals nothing about sessions outside of a scoped store.
 """
 
 import binascii
-import hashlib
 import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -312,6 +311,8 @@ def label(value: object) -> str:
     text = msgspec.json.encode(_plain(value), order="sorted")
     if len(text) <= _LONGEST:
         return text.decode()
+    import hashlib
+
     return f"sha256 {hashlib.sha256(text).hexdigest()}"  # not JSON, so it equals no other value
 
 
