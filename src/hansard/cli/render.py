@@ -302,7 +302,7 @@ _SENTENCES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "session.repaired": lambda data: (
         f"repaired: {many(count_seqs(data.get('lost', ())), 'event')} lost"
     ),
-    "session.reverted": lambda data: f"reverted to {data['seq']}",
+    "session.reverted": lambda data: f"reverted to seq {data['seq']}",
     "session.snapshotted": lambda data: f"snapshot “{data['label']}” of seq {data['seq']}",
     "usage.recorded": lambda data: f"usage: {data['model']}, {_tokens(data)}",
 }

@@ -124,7 +124,7 @@ class LogWriter:
         if end is None or reader is None or end.shut or files.root.failed or directory is None:
             return None
         try:
-            # A lock on a deleted file excludes no process, and what is appended to one is lost (F-39).
+            # A lock on a deleted file excludes no process, and what is appended to one is lost (F-165).
             changed = disk.status_of(directory.descriptor).st_ctime_ns
             if changed != files.settled and not self._in_place(lock, changed):
                 return None
@@ -234,7 +234,7 @@ class LogWriter:
             self._sync(self._locked(action, create=create, timeout=timeout))
 
     def _settle(self, lock: Lock) -> bool:
-        """Return whether the lock is the session's; continue in the file that has the log's name (F-39)."""
+        """Return whether the lock is the session's; continue in the file that has the log's name (F-165)."""
         files = self._files
         changed = files.changed()
         if changed == files.settled or self._in_place(lock, changed):

@@ -176,7 +176,7 @@ def _describe(event: Event) -> tuple[str, dict[str, Any]]:
         SESSION_ARCHIVED: "archived" if data.get("archived", True) else "no longer archived",
         SESSION_CLOSED: "closed" if data.get("closed", True) else "reopened",
         SESSION_FORKED: f"forked from {data.get('parent')} at {data.get('seq')}",
-        SESSION_REVERTED: f"reverted to {data.get('seq')}",
+        SESSION_REVERTED: f"reverted to seq {data.get('seq')}",
         SESSION_SNAPSHOTTED: f"snapshot {data.get('label')!r} of {data.get('seq')}",
         USAGE_RECORDED: (
             f"{data.get('model')}: {data.get('input_tokens', 0)} tokens in, "

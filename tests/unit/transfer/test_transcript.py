@@ -156,7 +156,7 @@ def test_a_transcript_tells_what_happened(store: Store) -> None:
             "Where is it?",
             "a message was redacted",
             "snapshot",
-            "reverted to 2",
+            "reverted to seq 2",
             "cleared",
             "a summary of everything up to 2",
             "In short",
