@@ -189,8 +189,18 @@ class SegmentRange(NamedTuple):
         try:
             lines = decode_lines(self.data)
             # The common case, without a loop in Python: nothing but records, none missing.
-            if [line.seq for line in lines] == list(range(first, first + len(lines))):  # type: ignore[attr-defined]
+            seqs = [line.seq for line in lines]  # type: ignore[attr-defined]
+            if seqs == list(range(first, first + len(lines))):
                 return lines
+            # Or with a note after them, as at the end of a sealed segment.
+            *records, note = lines
+            after = records[-1] if records else note
+            if (
+                note.log not in {None, "recovered"}  # type: ignore[attr-defined]
+                and seqs == [*range(first, first + len(records)), self.end.seq]
+                and (after.seq, after.more) == (self.end.seq, 0)  # type: ignore[attr-defined]
+            ):
+                return records
         except DECODE_ERRORS:
             lines = None
         kept = segment_scan.committed(self.segment, self.start, self.data, self.end)
@@ -332,23 +342,36 @@ class SegmentReader:
     def forwards(self, start: Position, end: Position) -> Iterator[SegmentRange]:
         """Yield the lines from one position to another, in order."""
         segment = self.segment
+        length = PIECE
+        #: Where a batch ends that is longer than a piece.
+        batch_end = 0
         while start.offset < end.offset:
-            length = PIECE
-            while True:
-                length = min(length, end.offset - start.offset)
-                data = segment.read(start.offset, length)
-                if start.offset + length == end.offset:
-                    yield self._checked(start, end, data)
-                    return
-                cut, line = last_line(data)
-                if line is not None:
-                    break
+            limit = min(start.offset + length, end.offset)
+            positions = self._positions
+            place = bisect_right(positions, limit, key=lambda known: known.offset)
+            known = end if limit == end.offset else positions[place - 1]
+            if known.offset > start.offset:
+                data = segment.read(start.offset, known.offset - start.offset)
+                yield self._checked(start, known, data)
+                start, length = known, PIECE
+                continue
+            data = segment.read(start.offset, length)
+            inside = limit < batch_end
+            cut, line = _last_whole(data) if inside else last_line(data)
+            if line is None:
                 if length > format.MAX_LINE and b"\n" not in data:
                     raise segment.damaged(start.offset, _TOO_LONG)
                 # Nearly always a long batch, which one checksum proves valid.
                 if format.checked_crc(data[: data.rfind(b"\n") + 1], start.crc) is None:
                     segment_scan.raise_if_damaged(segment, start, data)
-                length *= 2
+                if not inside:
+                    following = positions[place : place + 1] or [end]
+                    batch_end = self._batch_end(
+                        start, data, min(following[0], end, key=lambda known: known.offset)
+                    )
+                if inside or limit >= batch_end:
+                    length *= 2
+                continue
             data = data[:cut]
             crc = format.checked_crc(data, start.crc)
             if crc is None:
@@ -356,7 +379,42 @@ class SegmentReader:
             position = Position(start.offset + cut, line.seq, crc)
             yield SegmentRange(segment, start, position, data)
             self._remember(position)
-            start = position
+            start, length = position, PIECE
+
+    def _batch_end(self, start: Position, data: bytes, end: Position) -> int:
+        """Return where the batch ends whose next lines are given, at most `end`; 0 if it was not finished.
+
+        It was if a line has its last seq, and as many lines as seqs lie between (F-30). That reads the batch
+        twice: keeping it in memory until its end is known takes longer.
+        """
+        first = _try_decode(data[: data.find(b"\n") + 1])
+        if first is None or first.log is not None or first.seq != start.seq + 1:
+            return 0
+        batch = first.seq + first.more
+        seq, upto = start.seq, min(batch, end.seq)
+        offset, length = start.offset, PIECE
+        while True:
+            begin = cut = 0
+            # Not `count`: to find each newline takes half the time.
+            while seq < upto and (found := data.find(b"\n", cut) + 1):
+                begin, cut, seq = cut, found, seq + 1
+            if seq >= upto:
+                break
+            if not cut and offset + length >= end.offset:
+                return 0
+            offset, length = offset + cut, PIECE if cut else 2 * length
+            data = self.segment.read_some(offset, min(length, end.offset - offset))
+        offset += cut
+        last = _try_decode(data[begin:cut])
+        if (
+            last is None
+            or last.log is not None
+            or last.seq != upto
+            or last.seq + last.more != batch
+        ):
+            return 0
+        # Before its last line, it is only known to be finished at a position.
+        return offset if last.more == 0 or offset == end.offset else 0
 
     def backwards(self, end: Position) -> Iterator[SegmentRange]:
         """Yield the lines before a position, the last range first; in a range, lines are in order."""
@@ -520,6 +578,12 @@ def last_line(data: bytes) -> tuple[int, Line | None]:
             begin = _first_of_batch(data, begin, line)
         cut = begin
     return 0, None
+
+
+def _last_whole(data: bytes) -> tuple[int, Line | None]:
+    """Return the end of the last whole line, and that line."""
+    cut = data.rfind(b"\n") + 1
+    return cut, _try_decode(data[data.rfind(b"\n", 0, max(cut - 1, 0)) + 1 : cut])
 
 
 def _first_of_batch(data: bytes, begin: int, line: Line) -> int:

@@ -171,6 +171,7 @@ def test_a_batch_that_is_longer_than_a_piece_is_not_decoded_line_by_line(
         lines.append(line)
     found = read(tmp_path, directory, log.data + b"".join(lines))
     monkeypatch.setattr(segment_reader, "PIECE", 1 << 12)
+    monkeypatch.setattr(segment_reader, "WINDOW", 1 << 10)
     decoded: list[bytes] = []
 
     def count(raw: bytes) -> format.Line:
@@ -180,11 +181,45 @@ def test_a_batch_that_is_longer_than_a_piece_is_not_decoded_line_by_line(
     decode_line = format.decode_line
     monkeypatch.setattr(format, "decode_line", count)
     tail = found.log_end()
-    pieces = list(found.forwards(found.segment.start, tail.position))
+    with faults.record() as trace:
+        pieces = list(found.forwards(found.segment.start, tail.position))
+    # Once to see that the batch was finished, and once for what is yielded.
+    assert len(trace.calls) <= 2 * tail.position.offset // (1 << 12) + 10
+    assert max(len(piece.data) for piece in pieces) <= 1 << 12
+    with faults.record() as trace:
+        again = list(found.forwards(found.segment.start, tail.position))
+    assert again == pieces
+    assert len(trace.calls) == len(pieces)
     pieces += found.backwards(tail.position)
     assert tail.position.seq == 3_001
     assert sum(len(piece.lines(format.decode_lines)) for piece in pieces) == 2 * 3_001
-    assert len(decoded) < 200
+    assert len(decoded) < 250
+
+
+@pytest.mark.parametrize("retried", [3, 6, 20, 40])
+def test_a_batch_that_was_not_finished_is_left_out_however_it_is_cut(
+    tmp_path: Path, directory: int, window: int, retried: int
+) -> None:
+    """F-29, F-30: it may be longer than a piece, and a known position after it may have one of its seqs."""
+    log = HandwrittenLog().message({"n": 0})
+    offset = len(log.data)
+    for more in range(19, 9, -1):
+        log.record({"try": 1}, extra=f',"more":{more}')
+    log.seq = 1
+    log.note("recovered", {"offset": offset, "bytes": len(log.data) - offset})
+    for more in reversed(range(retried)):
+        log.record({"try": 2}, extra=f',"more":{more}' if more else "")
+    found = read(tmp_path, directory, log.data)
+    end = found.log_end().position
+    # A second time, from and to positions that the first one remembers.
+    for _ in range(2):
+        lines = [
+            line
+            for piece in found.forwards(found.segment.start, end)
+            for line in piece.lines(format.decode_lines)
+        ]
+        assert [line.seq for line in lines] == list(range(1, retried + 2))
+        assert all(b"1" not in bytes(line.data) for line in lines)
 
 
 @pytest.mark.parametrize("lost", range(1, 9))
