@@ -131,7 +131,7 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
 
     forget = CompactionFilter(mask, frozenset(), frozenset(), {}, lambda _seq, _ended: False)
     for bound, erased in ((5, 4), (5, 0), (10, 4), (10, 0)):
-        blanked = log.compact(forget._replace(before=bound), level=_LEVEL).blanked
+        blanked = log.compact(msgspec.structs.replace(forget, before=bound), level=_LEVEL).blanked
         assert blanked == erased, f"the number of events erased before {bound}"
         assert everything(log) == [mask(event) for event in before]
     assert log.reader().controls() == done
@@ -149,7 +149,7 @@ def test_parts_stay_unless_they_may_go(context: Context) -> None:
     before = everything(log)
     log.compact(NOTHING, level=_LEVEL)
     assert everything(log) == before
-    log.compact(NOTHING._replace(drop_part=lambda _seq, _ended: True), level=_LEVEL)
+    log.compact(msgspec.structs.replace(NOTHING, drop_part=lambda _seq, _ended: True), level=_LEVEL)
     assert everything(log)[2] == before[2]
     assert [event.seq for event in everything(log)] == [1, 2, 3]
 

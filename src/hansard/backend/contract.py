@@ -55,7 +55,7 @@ WRONG_CHECKPOINT: Final = "what is read by it is wrong: delete the file, or repa
 # -- values -------------------------------------------------------------------------------------
 
 
-class StreamPart(NamedTuple):
+class StreamPart(msgspec.Struct, frozen=True):
     """What an event says about a streamed message: a part of it, or its end."""
 
     seq: int
@@ -67,7 +67,7 @@ class StreamPart(NamedTuple):
     over: bool
 
 
-class Head(NamedTuple):
+class Head(msgspec.Struct, frozen=True):
     """The end of a session."""
 
     #: The last event's seq.
@@ -109,7 +109,7 @@ class Record(NamedTuple):
     problem: str
 
 
-class CompactionFilter(NamedTuple):
+class CompactionFilter(msgspec.Struct, frozen=True):
     """What a compaction leaves out."""
 
     #: Returns an event as it will be stored: the same object if it stays.
@@ -142,7 +142,7 @@ class CompactionFilter(NamedTuple):
 MakeFilter = Callable[[], CompactionFilter]
 
 
-class CompactionResult(NamedTuple):
+class CompactionResult(msgspec.Struct, frozen=True):
     """Bytes of the sealed segments, how many were rewritten, and how many events lost their data."""
 
     before: int
@@ -159,14 +159,14 @@ class SavedState(NamedTuple):
     where: str
 
 
-class RepairHints(NamedTuple):
+class RepairHints(msgspec.Struct, frozen=True):
     """What the forks of a session know of it: the last seq that they use, and when it began."""
 
     seq: int = 0
     created: str = ""
 
 
-class RepairResult(NamedTuple):
+class RepairResult(msgspec.Struct, frozen=True):
     """What a repair did: nothing, if there are no findings."""
 
     #: The damage that was repaired.
@@ -198,7 +198,7 @@ class Health(NamedTuple):
     free_bytes: int | None
 
 
-class Changed(NamedTuple):
+class Changed(msgspec.Struct, frozen=True):
     """What may have changed since an earlier refresh of the index."""
 
     #: Sessions to read, whatever their stamps are. Some may be missing, deleted or unchanged.

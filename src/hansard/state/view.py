@@ -52,7 +52,7 @@ _CHANGING: Final = frozenset(
 # -- what the control events add up to ----------------------------------------------------------
 
 
-class _Bound(NamedTuple):
+class _Bound(msgspec.Struct, frozen=True):
     """A clear, or a summary."""
 
     seq: int
@@ -200,7 +200,7 @@ class Projection:
 # -- which events a view shows ------------------------------------------------------------------
 
 
-class ViewRanges(NamedTuple):
+class ViewRanges(msgspec.Struct, frozen=True):
     """What a view shows: a summary if there is one, then the messages of some ranges."""
 
     course: Course
