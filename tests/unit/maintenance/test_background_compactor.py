@@ -65,6 +65,21 @@ def test_a_session_that_has_grown_is_compacted(tmp_path: Path) -> None:
         assert store.session("a").messages() == said
 
 
+def test_an_append_succeeds_if_the_compactor_cannot_be_imported(tmp_path: Path) -> None:
+    """N-24: with too many open files, an acknowledged append is no error; a later one starts it."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session("a")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "hansard.maintenance.compact", None)
+            for number in range(3):
+                session.add_message({"role": "user", "content": "x" * 20_000, "n": number})
+            assert not sealed(tmp_path / "s")
+        session.add_message({"role": "user", "content": "more"})
+        settle(store)
+        assert sealed(tmp_path / "s")
+        assert len(session.messages()) == 4
+
+
 def test_it_can_be_turned_off(tmp_path: Path) -> None:
     """With `auto_compact=False` no session is compacted and no thread starts."""
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:

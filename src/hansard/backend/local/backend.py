@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet, WeakValueDictionary
 
@@ -212,7 +212,9 @@ class LocalBackend(Backend):
         """Compact a session soon, if sessions are compacted automatically."""
         with self._mutex.lock:
             if self.compactor is None and self.new_compactor is not None and not self._closed:
-                self.compactor = self.new_compactor(self)
+                # Imports it: with too many open files that fails, and the append was acknowledged.
+                with suppress(ImportError, OSError):
+                    self.compactor = self.new_compactor(self)
         if self.compactor is not None:
             self.compactor.schedule(session_id)
 
