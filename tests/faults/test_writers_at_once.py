@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.errors import SeqConflict, SessionExists
-from hansard.log import names
+from hansard.errors import Damaged, SeqConflict, SessionExists
+from hansard.log import disk, names
 from tests.faults.workers import (
     PATIENCE,
     Crew,
@@ -146,6 +146,85 @@ def test_a_warm_handle_sees_another_process_at_once_whatever_the_clock_says(tmp_
         assert session.messages(last=1) == [{"by": "another process"}]
         assert session.state().message_count == 2
         assert session.add_message({"by": "this process"}).seq == 3
+
+
+def _others_append(path: Path, count: int) -> None:
+    """Append through another handle, once with a key in between."""
+    with open_store(str(path), "os") as other:
+        for number in range(count):
+            if number == count // 2:
+                other.session("s").add_message({"key": "once"}, key="k")
+            other.session("s").add_message({"text": "x" * 500, "number": number})
+
+
+def test_an_append_after_many_of_others_reads_their_last_and_forgets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-18, F-39, N-18: a warm writer reads few bytes, and still knows keys, control records and seqs."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        session.add_message({"by": "this process"})
+        session.add_message({"by": "this process"}, key="first")
+        with open_store(str(path), "os") as other:
+            other.session("s").set_metadata(title="by another")
+        _others_append(path, 60)
+        lengths: list[int] = []
+
+        def read_at(descriptor: int, length: int, offset: int) -> bytes:
+            lengths.append(length)
+            return os.pread(descriptor, length, offset)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "read_at", read_at)
+            assert session.add_message({"by": "this process"}).seq == 65
+        assert 0 < sum(lengths) < 5_000
+        assert session.metadata["title"] == "by another"
+        with pytest.raises(SeqConflict):
+            session.add_message({"late": True}, expected_seq=3)
+        assert session.add_message({"again": True}, key="k").seq == 34
+        assert len(session.messages()) == 64
+        assert session.seq == 65
+        assert store.verify().ok
+
+
+def _damage(log: Path, number: int) -> int:
+    """Alter the record of a number; return the size of the log."""
+    data = log.read_bytes()
+    log.write_bytes(data.replace(b'"number":%d}' % number, b'"Number":%d}' % number))
+    return len(data)
+
+
+def test_damage_in_what_a_writer_did_not_read_is_found_by_readers(tmp_path: Path) -> None:
+    """F-32, F-39, N-30: an append may follow it; readers, verify and an append with a key find it."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        session.add_message({"by": "this process"}, key="first")
+        assert len(session.messages()) == 1
+        _others_append(path, 60)
+        _damage(log_of(path, "s"), 20)
+        assert session.add_message({"by": "this process"}).seq == 63
+        with pytest.raises(Damaged):
+            session.messages()
+        with pytest.raises(Damaged):
+            session.messages(after=1)
+        with pytest.raises(Damaged):
+            session.add_message({"x": 1}, key="new")
+        assert not store.verify().ok
+
+
+def test_a_writer_appends_nothing_after_a_damaged_last_record(tmp_path: Path) -> None:
+    """F-32, F-39, N-30: the last record of others is always checked."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        session.add_message({"by": "this process"})
+        _others_append(path, 60)
+        size = _damage(log_of(path, "s"), 59)
+        with pytest.raises(Damaged):
+            session.add_message({"by": "this process"})
+        assert log_of(path, "s").stat().st_size == size
 
 
 def stream_and_wait(wire: Wire, path: str, texts: list[str]) -> None:

@@ -101,6 +101,16 @@ def bounds_in(directory: Path) -> list[Bound]:
             partial(processes.append_over_sqlite, *processes.prepare(directory), 5),
             6.5,
         ),
+        Bound(
+            'one "os" append after 60 of another handle, over one after none',
+            partial(_after_others, directory / "store"),
+            3.5,
+        ),
+        Bound(
+            'a new session in an "os" store, over mkdir, two files and one sync',
+            partial(_new_session, store, directory),
+            4.0,
+        ),
     ]
 
 
@@ -186,6 +196,33 @@ def _seen(store: hansard.Store, reader: hansard.Store) -> float:
         return min(taken)
 
     return once("long") / once("short")
+
+
+def _after_others(path: Path) -> float:
+    opened = partial(hansard.open, path, durability="os", auto_compact=False)
+    with opened() as one, opened() as other:
+        ours, theirs = one.session("shared"), other.session("shared")
+
+        def once(others: int) -> float:
+            for place in range(others):
+                theirs.add_message({"text": "x" * 700, "place": place})
+            return seconds(lambda: ours.add_message({"text": "x" * 700}))
+
+        once(1)
+        return min(once(60) for _ in range(100)) / min(once(0) for _ in range(100))
+
+
+def _new_session(store: hansard.Store, directory: Path) -> float:
+    def bare(_: int) -> None:
+        made = tempfile.mkdtemp(dir=directory)
+        os.close(os.open(f"{made}/lock", os.O_CREAT | os.O_RDWR))
+        file = os.open(f"{made}/log", os.O_CREAT | os.O_RDWR)
+        os.write(file, b"x" * 850)
+        os.fdatasync(file)
+        os.close(file)
+
+    ours = median_us(lambda i: store.session().add_message(_MESSAGES[i]), 100)
+    return ours / median_us(bare, 100)
 
 
 def _least(action: Callable[[], object]) -> float:

@@ -21,6 +21,9 @@ from hansard.log.format import DECODE_ERRORS, Line, LogEnd, Position
 PIECE: Final = 1 << 20
 WINDOW: Final = 1 << 16
 
+#: Bytes that a writer reads of what others have appended: most records are shorter.
+_TAIL: Final = 1 << 12
+
 #: Positions closer than this are not bisected any further: one read covers the distance.
 _NEAR: Final = 2 * WINDOW
 
@@ -235,6 +238,36 @@ class SegmentReader:
         end = self._find_end(known, size)
         self._ends = (end.position, *self._ends[: _ENDS - 1])
         return end
+
+    def end_after(self, known: LogEnd, size: int) -> LogEnd | None:
+        """Return the end of a segment that has grown to `size`, from its last record (F-39).
+
+        For a writer that is not alone: to read and check all that others wrote takes longer than its append.
+        None if the last line does not end an append that continues this log; then `log_end` decides.
+        """
+        start = known.position
+        if size <= start.offset:
+            return None
+        read = self.segment.read_some
+        begin = max(start.offset, size - _TAIL)
+        data = read(begin, size - begin)
+        last = data.rfind(b"\n", 0, -1) + 1
+        line = _try_decode(data[last:])
+        if line is None or line.log is not None or line.more:
+            return None
+        if begin == start.offset:
+            crc = format.checked_crc(data, start.crc)
+            follows = line.seq == start.seq + data.count(b"\n")
+        else:
+            before = format.stored_crc(data[:last])
+            crc = None if before is None else format.checked_crc(data[last:], before)
+            # What was known must still be there: a file that was cut may have grown again.
+            there = format.stored_crc(read(start.offset - format.TRAILER, format.TRAILER))
+            follows = there == start.crc and line.seq > start.seq
+        if crc is None or not follows:
+            return None
+        ctl = begin + last if line.control else line.ctl
+        return LogEnd(Position(size, line.seq, crc), ctl, (), size, line.time)
 
     def _find_end(self, known: LogEnd | None, size: int) -> LogEnd:
         segment = self.segment

@@ -129,9 +129,10 @@ class LogWriter:
             if changed != files.settled and not self._in_place(lock, changed):
                 return None
             descriptor = reader.segment.descriptor
-            if disk.size(descriptor) != end.position.offset:
+            size = disk.size(descriptor)
+            if size != end.position.offset:
                 # Another process has appended, torn the end, or shut the log.
-                end = files.end = reader.log_end(end)
+                end = files.end = reader.end_after(end, size) or reader.log_end(end)
                 if end.shut or end.size != end.position.offset:
                     return None
             line, after = format.next_record(end, kind, data)

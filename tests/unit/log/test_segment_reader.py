@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -126,6 +126,106 @@ def test_the_end_is_the_same_for_those_who_know_nothing_and_those_who_watched(
         fresh = read(tmp_path, directory, data[:mark]).log_end()
         assert known == fresh
         assert known.position.offset == mark == known.size
+
+
+@pytest.mark.parametrize("tail", [150, 600, 1 << 12])
+def test_the_last_record_says_what_all_new_lines_say(
+    tmp_path: Path, directory: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch, tail: int
+) -> None:
+    """F-39, N-18: from any known end, the last record gives the same end, or none; a short one gives it."""
+    monkeypatch.setattr(segment_reader, "_TAIL", tail)
+    written = Written(rng, 40)
+    data = written.log.data
+    given = 0
+    for place, mark in enumerate(written.marks[1:], 1):
+        found = read(tmp_path, directory, data[:mark])
+        whole = found.log_end()
+        for before in written.marks[:place]:
+            known = read(tmp_path, directory, data[:before]).log_end()
+            (tmp_path / names.LOG).write_bytes(data[:mark])
+            end = found.end_after(known, mark)
+            assert end in (None, whole)
+            given += end is not None
+            last = data[data.rfind(b"\n", 0, mark - 1) + 1 : mark]
+            if mark - before > tail and last.startswith(b'{"seq"') and len(last) < tail - 20:
+                assert end == whole
+    assert given
+
+
+def _known_and_new() -> tuple[bytes, HandwrittenLog]:
+    """Return a short log, and the same with many more records."""
+    log = HandwrittenLog().message({"n": 0})
+    known = log.data
+    for number in range(1, 9):
+        log.message({"n": number})
+    return known, log
+
+
+def _after_a_note(log: HandwrittenLog) -> bytes:
+    return log.note("failed", {"shut": ["failed"]}).data
+
+
+def _unfinished(log: HandwrittenLog) -> bytes:
+    return log.message({"n": 9}, extra=',"more":1').data
+
+
+def _after_a_fragment(log: HandwrittenLog) -> bytes:
+    log.data += b'{"seq":10~torn\n'
+    return log.message({"n": 9}).data
+
+
+def _flipped(data: bytes, offset: int) -> bytes:
+    return data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :]
+
+
+def _cut_and_grown(log: HandwrittenLog) -> bytes:
+    other = HandwrittenLog().message({"other": 0})
+    while len(other.data) < len(log.data):
+        other.message({"other": 1})
+    return other.data
+
+
+#: What is at the end of a log of which all but the first record is new.
+ENDS: dict[str, Callable[[HandwrittenLog], bytes]] = {
+    "a note": _after_a_note,
+    "an unfinished batch": _unfinished,
+    "a torn tail": lambda log: log.data[:-1],
+    "zeros": lambda log: log.data + bytes(5),
+    "a damaged record": lambda log: _flipped(log.data, len(log.data) - 40),
+    "a record after a damaged checksum": lambda log: _flipped(
+        log.data, log.data.rfind(b"\n", 0, -1) - 5
+    ),
+    "a discarded fragment": lambda log: log.data + b'{"seq":~torn\n',
+    "a record after a fragment": _after_a_fragment,
+    "a seq given out before": lambda log: log.record({"n": 1}, seq=1).data,
+    "another log": _cut_and_grown,
+}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+@pytest.mark.parametrize("tail", [200, 1 << 12], ids=["the last line", "all that is new"])
+def test_the_last_line_alone_is_not_trusted_unless_it_is_a_record_of_this_log(
+    tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch, kind: str, tail: int
+) -> None:
+    """F-32, F-34, F-39, N-29: whatever else ends a log is left to the full check."""
+    monkeypatch.setattr(segment_reader, "_TAIL", tail)
+    before, log = _known_and_new()
+    found = read(tmp_path, directory, before)
+    known = found.log_end()
+    (tmp_path / names.LOG).write_bytes(log.data)
+    assert found.end_after(known, len(log.data)) == read(tmp_path, directory, log.data).log_end()
+    data = ENDS[kind](log)
+    (tmp_path / names.LOG).write_bytes(data)
+    assert found.end_after(known, len(data)) is None
+
+
+def test_a_log_that_was_cut_has_no_end_after_the_known_one(tmp_path: Path, directory: int) -> None:
+    """F-32, F-39: a shorter file is left to the full check, which refuses it."""
+    before, log = _known_and_new()
+    found = read(tmp_path, directory, log.data)
+    known = found.log_end()
+    (tmp_path / names.LOG).write_bytes(before)
+    assert found.end_after(known, len(before)) is None
 
 
 def test_the_control_records_are_found_from_the_end(
