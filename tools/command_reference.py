@@ -33,7 +33,7 @@ The store is the directory or URL of `-s`, else of `HANSARD_STORE`, else `.hansa
 | 2 | usage error |
 | 130 | interrupted |
 
-Results go to stdout; errors, questions, remarks and progress go to stderr.
+Results go to stdout; errors, questions, diagnostics and progress go to stderr.
 A terminal gets colors, unless `NO_COLOR` is set; in a pipe, no line is wrapped or cut.
 Control characters in stored text are escaped, as `\\x1b`.
 

@@ -28,7 +28,9 @@ SEALED: Final = "sealed"
 
 
 class SessionFiles:
-    """A session's files. `mutex` guards all fields; no thread sleeps or syncs while it holds it.
+    """A session's files. `mutex` guards all fields.
+
+    No thread sleeps or syncs an append while it holds it; it is held for the syncs of a new segment.
 
     Attributes:
         session_id: the session.
