@@ -4,6 +4,8 @@ A kind's name is permanent on disk. A new field has a default; a kind is never r
 store itself reads an event. Other fields stay in the log and are part of the event's data.
 """
 
+import os
+import threading
 from functools import cache
 from typing import Annotated, Any, Final
 
@@ -241,9 +243,19 @@ def is_content(kind: str) -> bool:
 _LONGEST_KIND: Final = 100
 
 
+#: Held while msgspec prepares a struct for its first decoder: other threads and forked children would crash.
+_preparing: Final = threading.RLock()
+os.register_at_fork(
+    before=_preparing.acquire,
+    after_in_parent=_preparing.release,
+    after_in_child=_preparing.release,
+)
+
+
 @cache
 def _decoder(kind: str) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(KINDS[kind])
+    with _preparing:
+        return msgspec.json.Decoder(KINDS[kind])
 
 
 def read(kind: str, raw: bytes) -> Any:

@@ -80,6 +80,9 @@ class _PageToken(msgspec.Struct, array_like=True):
     id: str
 
 
+_decode_token = msgspec.json.Decoder(_PageToken).decode
+
+
 def check(filters: SessionFilter, order: str = "id", cursor: str | None = None) -> None:
     """Raise for wrong arguments: a later error is a sign of a damaged index."""
     _simple(filters)
@@ -293,7 +296,7 @@ def _read_token(text: str, order: str) -> _PageToken:
     """Return a page token; `ValueError` unless it is of this order."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        found = msgspec.json.decode(raw, type=_PageToken)
+        found = _decode_token(raw)
     except (msgspec.MsgspecError, UnicodeError, binascii.Error, TypeError, ValueError):
         raise ValueError(f"invalid cursor {text!r:.60}; pass `next` of the previous page") from None
     if found.order != order:

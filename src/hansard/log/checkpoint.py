@@ -52,6 +52,9 @@ class _Head(msgspec.Struct):
     sections: int
 
 
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
 def write(directory: int, found: Checkpoint) -> None:
     """Replace the checkpoint. It is not synced: it may be lost."""
     body = found.controls + found.state
@@ -89,7 +92,7 @@ def look(directory: int, session_id: str, created: str) -> Checkpoint | str:
     end = data.find(b"\n") + 1
     line, body = data[:end], data[end:]
     try:
-        head = msgspec.json.decode(line, type=_Head)
+        head = _decode_head(line)
         if not format.has_checksum(line):
             return "is damaged"
         if head.checkpoint != VERSION or (head.session, head.created) != (session_id, created):

@@ -38,6 +38,9 @@ class _Marker(msgspec.Struct):
     hansard: str = ""
 
 
+_decode_marker = msgspec.json.Decoder(_Marker).decode
+
+
 class StoreDirectory:
     """The directories of an open store.
 
@@ -135,7 +138,7 @@ class StoreDirectory:
         """Check that it is a store, then its version (F-1, F-2)."""
         path = f"{self.path}/{names.MARKER}"
         try:
-            marker = msgspec.json.decode(text, type=_Marker)
+            marker = _decode_marker(text)
         except format.DECODE_ERRORS:
             marker = _Marker(version=0)
         if marker.hansard != "store":

@@ -268,6 +268,10 @@ class _Saved(msgspec.Struct):
     state: msgspec.Raw
 
 
+_decode_saved = msgspec.json.Decoder(_Saved).decode
+_decode_state = msgspec.json.Decoder(State).decode
+
+
 def save(state: State, redactions: Redactions) -> bytes:
     """Return a state as bytes, with the redactions that it was folded with."""
     raw = msgspec.json.encode(state)
@@ -277,10 +281,10 @@ def save(state: State, redactions: Redactions) -> bytes:
 def load(saved: bytes, redactions: Redactions) -> State | None:
     """Return a saved state; None if its version or its redactions differ."""
     try:
-        found = msgspec.json.decode(saved, type=_Saved)
+        found = _decode_saved(saved)
         if found.version != VERSION or found.redactions != _sum(redactions):
             return None
-        return msgspec.json.decode(found.state, type=State)
+        return _decode_state(found.state)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -1,9 +1,14 @@
 """The kinds of events: their names are on disk permanently."""
 
+import threading
+import time
+from typing import Any
+
 import msgspec
 import pytest
 
 from hansard.errors import InvalidEvent
+from hansard.event import kinds
 from hansard.event.kinds import CONTROL, KINDS, check_kind
 
 #: Repeated here, because a name that is on disk can never change (F-46).
@@ -57,3 +62,28 @@ def test_invalid_names(bad: object) -> None:
     """F-13: any other kind is refused, with the rule."""
     with pytest.raises(InvalidEvent, match="printable ASCII"):
         check_kind(bad)
+
+
+def test_decoders_are_made_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Msgspec crashes the process if two threads use a struct while its first decoder is made."""
+    inside: list[str] = []
+    most = 0
+
+    def make(struct: Any) -> object:
+        nonlocal most
+        inside.append(struct.__name__)
+        most = max(most, len(inside))
+        # Lets the other threads run, as the import of a type's module may.
+        time.sleep(0.01)
+        inside.pop()
+        return decoder(struct)
+
+    decoder = msgspec.json.Decoder
+    monkeypatch.setattr(msgspec.json, "Decoder", make)
+    kinds._decoder.cache_clear()
+    threads = [threading.Thread(target=kinds.read, args=(kind, b"{}")) for kind in sorted(NAMES)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1

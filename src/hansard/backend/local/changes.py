@@ -50,6 +50,9 @@ class _Seen(msgspec.Struct, frozen=True, array_like=True):
     names: int = 0
 
 
+_decode_seen = msgspec.json.Decoder(_Seen).decode
+
+
 def version(root: StoreDirectory) -> str:
     """Return what the last refresh has seen, if nothing was recorded or lost since; "" if unknown."""
     files = root.marks.files
@@ -168,7 +171,7 @@ def _encode(seen: _Seen) -> str:
 
 def _decode(since: str) -> _Seen:
     try:
-        return msgspec.json.decode(since, type=_Seen)
+        return _decode_seen(since)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return _Seen()
 
