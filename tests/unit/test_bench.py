@@ -23,6 +23,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "MILLION", 1_200)
     monkeypatch.setattr(compaction, "GROWN", 600)
     monkeypatch.setattr(compaction, "LOADED", 400)
+    monkeypatch.setattr(compaction, "READ", 400)
     monkeypatch.setattr(compaction, "TIMES", (2, 4))
     monkeypatch.setattr(compaction, "ROUNDS", 2)
     monkeypatch.setattr(during_compaction, "MESSAGES", 8_000)
@@ -30,7 +31,9 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(during_compaction, "AFTER", 0.1)
 
 
-@pytest.mark.parametrize("name", ["small_sessions", "long_session", "load_compacted"])
+@pytest.mark.parametrize(
+    "name", ["small_sessions", "long_session", "load_compacted", "read_sealed"]
+)
 def test_measurements_of_compaction_run(name: str, tmp_path: Path) -> None:
     """Each measurement ends and is a row of the table."""
     known = {function.__name__: function for function in main.GROUPS["compaction"]}

@@ -29,6 +29,7 @@ GROWN: Final = 10_000
 TIMES: Final = (30, 60, 120)
 ROUNDS: Final = 15
 LOADED: Final = 100_000
+READ: Final = 40_000
 
 
 def small_sessions(directory: Path) -> Result:
@@ -79,11 +80,11 @@ def last_cold(directory: Path) -> Result:
     """The last 50 of 1,000,000 messages, compacted, in a new process, and of 1,000."""
     with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
         fill(store.session("short"), 1_000)
-        _compact_quickly(store, "short")
+        compact_quickly(store, "short")
         # Whenever it has grown by this much, as in the background.
         for _ in range(0, MILLION, GROWN):
             fill(store.session("long"), GROWN)
-            _compact_quickly(store, "long")
+            compact_quickly(store, "long")
 
     growth: dict[str, list[int]] = {"long": [], "short": []}
 
@@ -109,7 +110,7 @@ def load_compacted(directory: Path) -> Result:
     store = hansard.open(directory / "store", durability="os", auto_compact=False)
     session = store.session("long")
     fill(session, LOADED)
-    _compact_quickly(store, "long")
+    compact_quickly(store, "long")
     (path,) = (directory / "store/sessions/long").glob("*.zst")
     frames = _frames(path.read_bytes())
     decompress = zstandard.ZstdDecompressor().decompress
@@ -132,6 +133,85 @@ def load_compacted(directory: Path) -> Result:
     )
 
 
+def read_sealed(directory: Path) -> Result:
+    """CPU time to load 40,000 messages as the background compaction leaves them, and unsealed."""
+    with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
+        for _ in range(0, READ, READ // 4):
+            fill(store.session("sealed"), READ // 4)
+            fill(store.session("unsealed"), READ // 4)
+            compact_quickly(store, "sealed")
+        store.session("batch").add_messages(store.session("unsealed").messages())
+        compact_quickly(store, "batch")
+    path = directory / "store"
+    note = "; ".join(
+        f"{what}: {_read_ratio(path, name, 'unsealed', json=json)[2]:.2f}"
+        for what, name, json in (
+            ("as JSON", "sealed", True),
+            ("one batch, sealed", "batch", False),
+            ("the same as JSON", "batch", True),
+        )
+    )
+    ours, limit, ratio = _read_ratio(path, "sealed", "unsealed")
+    decompress = zstandard.ZstdDecompressor().decompress
+    files = [file.read_bytes() for file in (path / "sessions/sealed").glob("*.zst")]
+    frames = [frame for data in files for frame in _frames(data)]
+    spent = min(_cpu(lambda: [len(decompress(frame)) for frame in frames]) for _ in range(ROUNDS))
+    note = f"zstd alone {spent:.0f} ms; {note}"
+    return Result(
+        "read_sealed",
+        claim_of(read_sealed),
+        f"{ours:.0f} ms",
+        f"{limit:.0f} ms",
+        ratio,
+        1.3,
+        note=note,
+    )
+
+
+def read_batch(directory: Path) -> Result:
+    """CPU time to load 40,000 messages that were one batch, and batches of 100."""
+    with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
+        fill(store.session("hundreds"), READ)
+        store.session("batch").add_messages(store.session("hundreds").messages())
+    path = directory / "store"
+    as_json = _read_ratio(path, "batch", "hundreds", json=True)[2]
+    again = _read_ratio(path, "batch", "hundreds", warm=True)[2]
+    note = f"as JSON: {as_json:.2f}; again through the same handle: {again:.2f}"
+    ours, limit, ratio = _read_ratio(path, "batch", "hundreds")
+    return Result(
+        "read_batch",
+        claim_of(read_batch),
+        f"{ours:.0f} ms",
+        f"{limit:.0f} ms",
+        ratio,
+        1.1,
+        note=note,
+    )
+
+
+def _read_ratio(
+    path: Path, one: str, other: str, *, json: bool = False, warm: bool = False
+) -> tuple[float, float, float]:
+    """Load two sessions in turn, each through a fresh handle; return CPU time in ms, and the ratio."""
+
+    def load(name: str) -> float:
+        with hansard.open(path, read_only=True) as store:
+            session = store.session(name)
+            action = session.messages_json if json else session.messages
+            if warm:
+                action()
+            return _cpu(action)
+
+    return alternate(lambda: load(one), lambda: load(other), ROUNDS)
+
+
+def _cpu(action: Callable[[], object]) -> float:
+    """Return the CPU time of an action in ms."""
+    begin = time.process_time()
+    action()
+    return (time.process_time() - begin) * 1000
+
+
 def linear(directory: Path) -> Result:
     """Bytes read and written by 120 compactions for each byte that a session grew by, and by 30."""
     each = 400  # together they are more than the 8 MiB up to which segments are joined
@@ -147,7 +227,7 @@ def linear(directory: Path) -> Result:
                 session.add_messages([msgspec.json.decode(line) for line in lines])
                 appended += sum(map(len, lines))
                 before = _moved()
-                _compact_quickly(store, "s")
+                compact_quickly(store, "s")
                 moved += _moved() - before
         return moved / appended
 
@@ -173,11 +253,13 @@ ALL: list[Callable[[Path], Result]] = [
     long_session,
     last_cold,
     load_compacted,
+    read_sealed,
+    read_batch,
     linear,
 ]
 
 
-def _compact_quickly(store: hansard.Store, session_id: str) -> None:
+def compact_quickly(store: hansard.Store, session_id: str) -> None:
     """Compact a session as the thread of a store does."""
     from hansard.maintenance.compact import QUICK, compact_session
 

@@ -21,6 +21,7 @@ import msgspec
 
 import hansard
 from tools.bench import processes
+from tools.bench.compaction import compact_quickly
 from tools.bench.workload import median_us, messages, seconds
 
 TRIES: Final = 5
@@ -69,6 +70,9 @@ def bounds_in(directory: Path) -> list[Bound]:
     for _ in range(0, LONG, 1_000):
         long.add_messages(_MESSAGES)
     short.add_messages(_MESSAGES[:100])
+    sealed = store.session("sealed")
+    sealed.add_messages(_MESSAGES * (LONG // 1_000))
+    compact_quickly(store, "sealed")
     log = directory / "store" / "sessions" / "long" / "log.jsonl"
     data = log.read_bytes()
     reader = hansard.open(directory / "store", read_only=True)
@@ -85,6 +89,11 @@ def bounds_in(directory: Path) -> list[Bound]:
         ),
         Bound(
             "20,000 messages as JSON, over msgspec's decode_lines", partial(_json, long, data), 2.2
+        ),
+        Bound(
+            "20,000 messages of one batch, sealed, over the same unsealed in batches of 1,000",
+            lambda: _least(sealed.messages) / _least(long.messages),
+            3.0,
         ),
         Bound(
             "the last 50 of 20,000 through a fresh handle, over those of 100",
