@@ -101,7 +101,7 @@ class SealedWriter:
         if len(piece.data) <= FRAME:
             self._take(piece.data, piece.end)
             return
-        # A batch is one range of any size; a frame may begin at any of its lines.
+        # With lines longer than a piece, a range has any size; a frame may begin at any of its lines.
         lines = format.decode_lines(piece.data)
         for line, raw in zip(lines, piece.data.split(b"\n"), strict=False):
             self._put(raw + b"\n", line.seq, format.crc_after(raw + b"\n", self.position.crc))

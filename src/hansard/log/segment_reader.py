@@ -398,10 +398,9 @@ class SegmentReader:
                 if format.checked_crc(data[: data.rfind(b"\n") + 1], start.crc) is None:
                     segment_scan.raise_if_damaged(segment, start, data)
                 if not inside:
-                    following = positions[place : place + 1] or [end]
-                    batch_end = self._batch_end(
-                        start, data, min(following[0], end, key=lambda known: known.offset)
-                    )
+                    # Not beyond a known position: where a frame begins, that would decompress one more.
+                    stop = min([*positions[place : place + 1], end], key=lambda known: known.offset)
+                    batch_end = self._batch_end(start, data, stop)
                 if inside or limit >= batch_end:
                     length *= 2
                 continue
