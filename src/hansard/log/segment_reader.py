@@ -571,10 +571,9 @@ class SegmentReader:
 
 
 def last_line(data: bytes, *, finished: bool = False) -> tuple[int, Line | None]:
-    """Return the end of the last complete append in some lines, and its last line.
+    """Return the end of the last complete append, and its last line; None if the lines have no such end.
 
-    Or of the last line, if all are of an append that is known to be `finished`.
-    None if there is none: then the lines, if any, belong to an unfinished append, or are damaged.
+    If they belong to an append that is known to be `finished`, any line is an end.
     """
     cut = data.rfind(b"\n") + 1
     searched = False
