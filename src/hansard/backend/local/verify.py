@@ -197,13 +197,16 @@ def _segment(file: disk.OwnedFd, name: str, path: str) -> Iterator[Record]:
             return
     end = 0
     try:
+        # Before the scan: lines that are appended later are not a rest of it.
+        size = segment.size()
         for seen in segment_scan.scan(segment, Position(0, 0, 0)):
             reason = seen.reason
             if seen.line is None and not reason:
                 reason = "unfinished, and ended by the next append"
             yield Record(name, seen.offset, seen.length, seen.raw, reason)
             end = seen.offset + seen.length
-        if rest := segment.read_some(end, segment.size() - end):
+        if end < size:
+            rest = segment.read_some(end, size - end)
             yield Record(name, end, len(rest), rest, "unfinished, as a crash leaves it")
     except Damaged as error:
         yield Record(name, error.offset, 0, b"", error.reason)
