@@ -169,6 +169,19 @@ def test_lines_that_are_cut_doubled_or_swapped(log: Log, bench: Bench) -> None:
             assert {event.seq for event in events if event.kind != "event.lost"} == everything
 
 
+@pytest.mark.parametrize("place", [2, 10, 50])
+def test_a_last_line_that_was_moved_is_kept_or_named_as_lost(bench: Bench, place: int) -> None:
+    """N-34, F-113: no seq of a record that was moved is given to another event, however far it was moved."""
+    with bench.writer() as store:
+        for n in range(1, 60):
+            store.session(ID).add_message({"n": n})
+    truth = events_of(bench)
+    *lines, last = bench.file.read_bytes().splitlines(keepends=True)
+    events = repair_log(bench, b"".join([*lines[:place], last, *lines[place:]]), truth)
+    assert [event.seq for event in events] == list(range(1, 61))
+    assert (events[-1].kind == "event.lost") == (place < 50)
+
+
 @pytest.mark.parametrize(
     "bad",
     [b"", b"\n", b"\0" * 5000, b"{}\n[]\nnull\n", b"\xff\xfe\n" * 9, b'{"seq":1}\n', b"x" * 100],

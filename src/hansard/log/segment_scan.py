@@ -612,13 +612,23 @@ class Remains:
 
     def _estimate_end(self) -> None:
         """Add the seqs that the damaged lines at the end are likely to have had."""
-        if not self._records[0]:
-            self.upto = max(self.upto, self.header.before or 0)
+        seqs = {*self._records[0]}
+        before = self.header.before
+        if not seqs:
+            self.upto = max(self.upto, before or 0)
+        elif before is None:
+            before = min(seqs) - 1
+        inside = self._lost[: len(self._lost) - len(self._trailing)]
+        records = [lost for lost in inside if not lost.raw.startswith(b'{"log":')]
+        # With more damaged lines than missing seqs, one of them may have been moved here from the end.
+        spare = len(records) - (self.upto - (before or 0) - len(seqs))
+        said = [seq for lost in records for seq in _seqs_in(lost) if seq <= self.upto + spare]
+        self.upto = max([self.upto, *said])
         for lost in self._trailing:
             if lost.raw.startswith(b'{"log":'):
                 continue
             most = self.upto + 1 + lost.length // _SHORTEST
-            said = [int(seq) for seq in re.findall(_SEQ, lost.raw)]
+            said = _seqs_in(lost)
             likely = [seq for seq in said if seq <= most] or ([] if said else [self.upto + 1])
             self.upto = max([self.upto, *likely])
 
@@ -641,6 +651,11 @@ class Remains:
                 last = seqs[place]
                 raw = self._segment.read(offsets[place], lengths[place])
                 yield decode(self._segment, offsets[place], raw), format.unknown_members(raw)
+
+
+def _seqs_in(lost: ScannedLine) -> list[int]:
+    """Return the seqs that a damaged line still names."""
+    return [int(seq) for seq in re.findall(_SEQ, lost.raw)]
 
 
 def _left_of(raw: bytes) -> LeftHeader:
