@@ -1,5 +1,7 @@
 """Messages, statements, and conditions to wait for."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -39,3 +41,9 @@ def wait_for_waiters(server: Server, count: int) -> None:
     """Wait until exactly `count` statements of the server wait for a lock."""
     ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     wait_for(lambda: server.execute(ask) == [(count,)])
+
+
+def program(code: str, url: str) -> "subprocess.Popen[str]":
+    """Start a Python program with a store's URL, and pipes to and from it."""
+    command = [sys.executable, "-c", code, url]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -1,14 +1,12 @@
 """Cursors in PostgreSQL: a consumer that dies or loses its connection keeps its position, and frees it."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 import hansard
 from hansard.follow import Cursor
-from tests.postgres.helpers import sql
+from tests.postgres.helpers import program, sql
 from tests.postgres.server import PATIENCE
 
 _HOLDER = """
@@ -38,12 +36,7 @@ def cut(url: str) -> int:
 def test_a_killed_consumer_frees_its_cursor(url: str) -> None:
     """N-23: the next consumer opens the cursor of a killed one, at its last position."""
     hansard.open(url).close()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    holder = program(_HOLDER, url)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

@@ -2,8 +2,6 @@
 
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -15,7 +13,7 @@ from hansard.backend.postgres.backend import PostgresBackend
 from hansard.backend.postgres.connection import Connections
 from hansard.index import catalog
 from tests.contract.backends import together
-from tests.postgres.helpers import contents, message, wait_for_waiters
+from tests.postgres.helpers import contents, message, program, wait_for_waiters
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
 
@@ -44,12 +42,7 @@ def connections_of(store: hansard.Store) -> Connections:
 
 def test_an_interrupt_cancels_an_append_on_the_server(url: str, server: Server) -> None:
     """Ctrl-C cancels an append that waits for a lock, also on the server: it is not stored later."""
-    script = subprocess.Popen(
-        [sys.executable, "-c", _APPEND, url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    script = program(_APPEND, url)
     assert script.stdout is not None
     assert script.stdin is not None
     with script:

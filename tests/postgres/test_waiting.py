@@ -1,14 +1,12 @@
 """Waiting for appends of other processes: a notification is only a hint."""
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import hansard
-from tests.postgres.helpers import message, sql, wait_for
+from tests.postgres.helpers import message, program, sql, wait_for
 from tests.postgres.server import PATIENCE
 
 
@@ -36,12 +34,7 @@ def test_what_another_process_appends_is_followed(url: str, store: hansard.Store
     """A consumer gets the events of another process in order, each once."""
     store.session("s").add_message(message("first"))
     events = store.session("s").events(after=1, follow=True)
-    writer = subprocess.Popen(
-        [sys.executable, "-c", _WRITER, url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    writer = program(_WRITER, url)
     try:
         assert writer.stdin is not None
         for number in range(20):
