@@ -210,13 +210,16 @@ class LocalBackend(Backend):
 
     def schedule_compaction(self, session_id: str) -> None:
         """Compact a session soon, if sessions are compacted automatically."""
-        with self._mutex.lock:
-            if self.compactor is None and self.new_compactor is not None and not self._closed:
-                # Imports it: with too many open files that fails, and the append was acknowledged.
-                with suppress(ImportError, OSError):
-                    self.compactor = self.new_compactor(self)
-        if self.compactor is not None:
-            self.compactor.schedule(session_id)
+        compactor = self.compactor
+        if compactor is None and self.new_compactor is not None:
+            with self._mutex.lock:
+                if self.compactor is None and not self._closed:
+                    # Imports it: with too many open files that fails, and the append was acknowledged.
+                    with suppress(ImportError, OSError):
+                        self.compactor = self.new_compactor(self)
+                compactor = self.compactor
+        if compactor is not None:
+            compactor.schedule(session_id)
 
     def release_files(self, *, wait: bool = True) -> None:  # noqa: ARG002 - never waits
         """Close all files of the store except its root directory."""
