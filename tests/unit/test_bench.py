@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench import compaction, during_compaction, main
+from tools.bench import compaction, contention, during_compaction, main
 from tools.bench.conversation import conversation
 from tools.bench.result import Result, table
 
@@ -29,14 +29,26 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(during_compaction, "MESSAGES", 8_000)
     monkeypatch.setattr(during_compaction, "ALONE", 0.3)
     monkeypatch.setattr(during_compaction, "AFTER", 0.1)
+    monkeypatch.setattr(contention, "ROUNDS", 1)
+    monkeypatch.setattr(contention, "SECONDS", 0.1)
+    monkeypatch.setattr(contention, "COMPACTED", 8_000)
 
 
 @pytest.mark.parametrize(
-    "name", ["small_sessions", "long_session", "load_compacted", "read_sealed"]
+    "name",
+    [
+        "small_sessions",
+        "long_session",
+        "load_compacted",
+        "read_sealed",
+        "processes_4_sync",
+        "new_session",
+        "own_compaction_read",
+    ],
 )
-def test_measurements_of_compaction_run(name: str, tmp_path: Path) -> None:
+def test_measurements_run(name: str, tmp_path: Path) -> None:
     """Each measurement ends and is a row of the table."""
-    known = {function.__name__: function for function in main.GROUPS["compaction"]}
+    known = {function.__name__: function for group in main.GROUPS.values() for function in group}
     found = known[name](tmp_path)
     assert isinstance(found, Result)
     assert found.name == name

@@ -154,7 +154,7 @@ def _measure(
             others.append(
                 subprocess.Popen([sys.executable, "-c", _COMPACTOR, path, durability], text=True)
             )
-        while not _is_compacted(directory / "store") and time.perf_counter() < begin + PATIENCE:
+        while not is_compacted(directory / "store") and time.perf_counter() < begin + PATIENCE:
             time.sleep(0.02)
         end = time.perf_counter()
         time.sleep(AFTER)
@@ -170,7 +170,7 @@ def _measure(
     return _judge(function, found, begin, end, size)
 
 
-def _is_compacted(store: Path) -> bool:
+def is_compacted(store: Path) -> bool:
     """Return whether all sealed segments are compressed, and the checkpoint, which comes last, is written."""
     names = os.listdir(store / "sessions/long")
     return "checkpoint" in names and not any(name.endswith("1.jsonl") for name in names)

@@ -16,7 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from tools.bench import compaction, during_compaction, everyday, postgres, processes
+from tools.bench import (
+    compaction,
+    contention,
+    during_compaction,
+    everyday,
+    postgres,
+    processes,
+)
 from tools.bench.installed import CHECKOUT
 from tools.bench.peers import KNOWN
 from tools.bench.peers_report import Report
@@ -28,6 +35,7 @@ from tools.bench.scale import SCALES
 GROUPS: dict[str, list[Callable[[Path], Result]]] = {
     "everyday": everyday.ALL,
     "processes": processes.ALL,
+    "contention": contention.ALL,
     "compaction": [*compaction.ALL, *during_compaction.ALL],
     "postgres": postgres.ALL,
 }

@@ -44,6 +44,8 @@ def writers(
     reader.close()
     return {
         "rate": len(acknowledged) / elapsed,
+        # Appends of the slowest writer over those of the fastest.
+        "fairness": min(len(names) for names, _ in said) / max(len(names) for names, _ in said),
         "lost": sum(name not in found for name in acknowledged),
         "duplicated": sum(number - 1 for name, number in found.items() if name != "begin"),
         "refused": refused,
