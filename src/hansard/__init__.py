@@ -79,7 +79,7 @@ __all__ = [
 #: Names by module, imported on first use: imports take milliseconds, and `hansard --version` needs none.
 #: All other names are errors.
 _MODULES = {
-    "backend.contract": "Finding Health Record",
+    "backend.contract": "Finding Health Record RepairReport",
     "event.event": "Event",
     "follow": "FollowedEvent Follower",
     "index": "DayStats Hit Page SessionInfo StoreStats",
@@ -87,7 +87,7 @@ _MODULES = {
     "maintenance.doctor": "Diagnosis Diagnostic",
     "maintenance.prune": "PruneReport",
     "maintenance.redact": "DropReport ScrubReport",
-    "maintenance.verify": "RepairReport SessionReport StoreReport",
+    "maintenance.verify": "SessionReport StoreReport",
     "message.tool_calls": "Problem",
     "session": "Session",
     "state.compare": "CallDifference Change Comparison Divergence NumberedMessage ToolCall",
@@ -102,7 +102,7 @@ _LATER = dict.fromkeys(__all__, "errors") | {
 
 if TYPE_CHECKING:
     from hansard import aio as aio
-    from hansard.backend.contract import Finding, Health, Record
+    from hansard.backend.contract import Finding, Health, Record, RepairReport
     from hansard.errors import (
         BackendUnavailable,
         Closed,
@@ -134,7 +134,7 @@ if TYPE_CHECKING:
     from hansard.maintenance.doctor import Diagnosis, Diagnostic
     from hansard.maintenance.prune import PruneReport
     from hansard.maintenance.redact import DropReport, ScrubReport
-    from hansard.maintenance.verify import RepairReport, SessionReport, StoreReport
+    from hansard.maintenance.verify import SessionReport, StoreReport
     from hansard.message.tool_calls import Problem
     from hansard.session import Session
     from hansard.state.compare import (

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hansard import clock
-from hansard.backend.contract import Backend, Log, LogReader, Progress, Record
+from hansard.backend.contract import Backend, Log, LogReader, Progress, Record, RepairReport
 from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
 from hansard.event.event import Event
@@ -38,7 +38,7 @@ from hansard.state.view import (
 
 if TYPE_CHECKING:
     from hansard.maintenance.compact import CompactReport
-    from hansard.maintenance.verify import RepairReport, SessionReport
+    from hansard.maintenance.verify import SessionReport
     from hansard.message.tool_calls import Problem
 
 #: A point of a session: a seq, a snapshot name, or a time with its zone.
@@ -359,7 +359,7 @@ class SessionReader:
             erase_removed(self._backend)
         return report
 
-    def repair(self, *, missing: bool = False) -> "RepairReport":
+    def repair(self, *, missing: bool = False) -> RepairReport:
         """Repair the session's files if they are damaged; never done automatically.
 
         Every valid event keeps its seq, and an `event.lost` replaces each lost one. The damaged files are

@@ -166,23 +166,39 @@ class RepairHints(msgspec.Struct, frozen=True):
     created: str = ""
 
 
-class RepairResult(msgspec.Struct, frozen=True):
-    """What a repair did: nothing, if there are no findings."""
+class RepairReport(msgspec.Struct, frozen=True):
+    """What a repair did.
 
-    #: The damage that was repaired.
-    findings: Sequence[Finding] = ()
-    #: Ranges of seqs, first and last, whose events are lost.
-    lost: Sequence[tuple[int, int]] = ()
-    #: The names of the copies of the damaged files.
-    kept: Sequence[str] = ()
-    #: Number of events saved from damaged files.
+    Attributes:
+        session: the session's id.
+        findings: the damage that was repaired; empty if there was none.
+        salvaged: number of events recovered from the damaged files.
+        lost: ranges of lost seqs: first and last of each.
+        unchecked: seqs of events that look valid, but whose checksum depends on lost bytes and could not be
+            checked.
+        controls: number of lost events that are known to have been control events, which change views.
+        kept: the files, in the session's directory, that keep the damaged bytes.
+        left: the damage that remains; only a backup can repair it.
+    """
+
+    session: str
+    findings: list[Finding] = []
     salvaged: int = 0
-    #: The seqs of events whose checksum could not be checked.
-    unchecked: Sequence[int] = ()
-    #: Number of lost events that are known to have been control events.
+    lost: list[tuple[int, int]] = []
+    unchecked: list[int] = []
     controls: int = 0
-    #: Missing segments that were left missing.
-    missing: Sequence[Finding] = ()
+    kept: list[str] = []
+    left: list[Finding] = []
+
+    @property
+    def repaired(self) -> bool:
+        """True if damage was repaired."""
+        return bool(self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """True if no damage remains."""
+        return not self.left
 
 
 class Health(NamedTuple):
@@ -380,14 +396,14 @@ class Log(ABC):
         """Yield every line of the session's files, valid or not. Only of a backend in files."""
         return iter(())
 
-    def repair(self, known: RepairHints, filter: MakeFilter, *, missing: bool) -> RepairResult:
+    def repair(self, known: RepairHints, filter: MakeFilter, *, missing: bool) -> RepairReport:
         """Repair damage; keep the damaged bytes, and record it in the session. Only of a backend in files.
 
         Valid events keep their seqs; an `event.lost` replaces each of the others. `missing`: replace also
         the events of missing segments.
         """
         del known, filter, missing
-        return RepairResult()
+        return RepairReport(self.session_id)
 
 
 class InternalLog(Log):

@@ -19,6 +19,7 @@ from hansard.backend.contract import (
     LogReader,
     MakeFilter,
     RepairHints,
+    RepairReport,
 )
 from hansard.errors import (
     Damaged,
@@ -162,41 +163,6 @@ def _verify_internal(backend: Backend) -> Iterator[SessionReport]:
 # -- repair -------------------------------------------------------------------------------------
 
 
-class RepairReport(msgspec.Struct, frozen=True):
-    """What a repair did.
-
-    Attributes:
-        session: the session's id.
-        findings: the damage that was repaired; empty if there was none.
-        salvaged: number of events recovered from the damaged files.
-        lost: ranges of lost seqs: first and last of each.
-        unchecked: seqs of events that look valid, but whose checksum depends on lost bytes and could not be
-            checked.
-        controls: number of lost events that are known to have been control events, which change views.
-        kept: the files, in the session's directory, that keep the damaged bytes.
-        left: the damage that remains; only a backup can repair it.
-    """
-
-    session: str
-    findings: list[Finding] = []
-    salvaged: int = 0
-    lost: list[tuple[int, int]] = []
-    unchecked: list[int] = []
-    controls: int = 0
-    kept: list[str] = []
-    left: list[Finding] = []
-
-    @property
-    def repaired(self) -> bool:
-        """True if damage was repaired."""
-        return bool(self.findings)
-
-    @property
-    def ok(self) -> bool:
-        """True if no damage remains."""
-        return not self.left
-
-
 def repair_session(backend: Backend, session_id: str, *, missing: bool = False) -> RepairReport:
     """Repair one session, if it is damaged. `missing`: accept the loss of missing segments."""
     if backend.read_only:
@@ -218,13 +184,4 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
     seq = max((one.seq for one in children), default=0)
     known = RepairHints(seq, next((one.created for one in children if one.created), ""))
     done = log.repair(known, _filter_of(log), missing=missing)
-    return RepairReport(
-        session_id,
-        list(done.findings),
-        done.salvaged,
-        list(done.lost),
-        list(done.unchecked),
-        done.controls,
-        list(done.kept),
-        verify_session(backend, session_id).damage,
-    )
+    return msgspec.structs.replace(done, left=verify_session(backend, session_id).damage)

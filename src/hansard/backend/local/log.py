@@ -27,7 +27,7 @@ from hansard.backend.contract import (
     Progress,
     Record,
     RepairHints,
-    RepairResult,
+    RepairReport,
     SavedState,
     StreamPart,
     attempt,
@@ -676,7 +676,7 @@ class LocalLog(InternalLog):
         self.files.drop_checkpoint()
         self._known = KnownRecords()
 
-    def repair(self, known: RepairHints, filter: MakeFilter, *, missing: bool) -> RepairResult:
+    def repair(self, known: RepairHints, filter: MakeFilter, *, missing: bool) -> RepairReport:
         self._backend.used(self)
         from hansard.backend.local.repair import repair
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.backend.contract import CompactionFilter, Finding, RepairHints, RepairResult
+from hansard.backend.contract import CompactionFilter, Finding, RepairHints, RepairReport
 from hansard.backend.local.log import records_of, stream_of
 from hansard.backend.local.verify import unerased
 from hansard.errors import Damaged, SessionNotFound
@@ -48,7 +48,7 @@ def repair(
     *,
     missing: bool,
     timeout: float,
-) -> RepairResult:
+) -> RepairReport:
     """Repair a session; write nothing if nothing is damaged."""
     root, session_id, name = files.root, files.session_id, files.name
     root.check_writable()
@@ -272,7 +272,7 @@ class _Repair:
 
     # -- what to do -----------------------------------------------------------------------------
 
-    def run(self) -> RepairResult:
+    def run(self) -> RepairReport:
         """Look at all segments, and repair them. The locks are held."""
         try:
             active = self._look_at(names.LOG, 0)
@@ -309,12 +309,11 @@ class _Repair:
         begin = min(begins, default=format.MAX_SEQ)
         # Without `fill_missing`, the new segment must not give up the events of a file that may be restored.
         if not begins or not (self.fill_missing or all(b < begin for _, b in self._missed)):
-            return RepairResult(missing=missing)
+            return RepairReport(self.session_id)
         for old, _ in damaged:
             self._keep(old)
         if self.fill_missing:
             self._findings += missing
-            missing = []
         if active.valid is not None:
             upto = active.valid.end.seq
         else:
@@ -327,8 +326,14 @@ class _Repair:
         self._replace_lock()
         self._put_in_place(temporary, begin)
         controls = sum(left.controls for _, left in damaged)
-        return RepairResult(
-            self._findings, self._lost, self._kept, self._salvaged, unchecked, controls, missing
+        return RepairReport(
+            self.session_id,
+            self._findings,
+            self._salvaged,
+            self._lost,
+            unchecked,
+            controls,
+            self._kept,
         )
 
     def _keep(self, old: _File) -> None:
