@@ -17,11 +17,9 @@ import os
 import re
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import finalize
 
@@ -44,9 +42,8 @@ Params = Mapping[str, Any]
 Value = bytes | None
 Answer = TypeVar("Answer")
 
-#: Seconds after which a pooled connection is replaced, and after which an idle one is closed.
+#: Seconds after which a pooled connection is replaced.
 _LIFETIME: Final = 3600.0
-_MAX_IDLE: Final = 600.0
 #: Seconds between two tries of a statement: the first pause, which doubles each time, and the longest.
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.25
@@ -102,7 +99,6 @@ class Connection(psycopg.Connection[TupleRow]):
         #: Of the process that opened it: with another one, it belongs to the parent.
         self.generation = disk.generation
         self.expires = time.monotonic() + _LIFETIME
-        self.idle_since = 0.0
         self._cursor: psycopg.Cursor[TupleRow] | None = None
         self._prepared_names: set[bytes] = set()
 
@@ -196,13 +192,10 @@ class Connections:
 
     def after_fork(self) -> None:
         """Start with an empty pool, also in a forked child."""
-        self._mutex = threading.Lock()
-        #: Unused connections; the last was used last. Empty if a thread waits for one.
+        #: Unused connections; the last was used last.
         self._idle: list[Connection] = []
-        #: How many are open or being opened.
-        self._count = 0
-        #: Threads that wait, first come first served. Each gets a connection, or None: then it opens one.
-        self._waiting: deque[SimpleQueue[Connection | None]] = deque()
+        #: How many more may be lent.
+        self._free = threading.Semaphore(self.url.connections)
 
     # -- statements -----------------------------------------------------------------------------
 
@@ -279,72 +272,31 @@ class Connections:
     # -- the pool -------------------------------------------------------------------------------
 
     def _lend(self, deadline: float | None) -> Connection:
-        waiter: SimpleQueue[Connection | None] | None = None
-        with self._mutex:
-            self.check_open()
-            if self._idle:
-                return self._idle.pop()
-            if self._count < self.url.connections:
-                self._count += 1
-            else:
-                waiter = SimpleQueue()
-                self._waiting.append(waiter)
-        connection = None if waiter is None else self._wait(waiter, deadline)
-        try:
-            return connection or self.open()
-        except BaseException:
-            self._release(None)
-            raise
-
-    def _wait(
-        self, waiter: "SimpleQueue[Connection | None]", deadline: float | None
-    ) -> Connection | None:
         left = self.url.patience if deadline is None else deadline - time.monotonic()
+        if not self._free.acquire(timeout=max(0.001, left)):
+            exhausted = BackendUnavailable(
+                f"{self.url.where}: all {self.url.connections} connections of this process were in use for "
+                f"{self.url.patience:g} s. Allow more in the URL (`?connections=N`), or use fewer threads"
+            )
+            raise ConnectionLost(exhausted, certain=True)
         try:
-            return waiter.get(timeout=max(0.001, left))
-        except BaseException as error:
-            with self._mutex:
-                given_up = waiter in self._waiting
-                if given_up:
-                    self._waiting.remove(waiter)
-            if not given_up:
-                self._release(waiter.get())
-            if not isinstance(error, Empty):
-                raise
-        exhausted = BackendUnavailable(
-            f"{self.url.where}: all {self.url.connections} connections of this process were in use for "
-            f"{self.url.patience:g} s. Allow more in the URL (`?connections=N`), or use fewer threads"
-        )
-        raise ConnectionLost(exhausted, certain=True)
+            self.check_open()
+            with suppress(IndexError):
+                return self._idle.pop()
+            return self.open()
+        except BaseException:
+            self._free.release()
+            raise
 
     def _give_back(self, connection: Connection) -> None:
         if connection.generation != disk.generation:
             return  # lent before a fork
-        now = connection.idle_since = time.monotonic()
         idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
-        if idle and now < connection.expires:
-            self._release(connection)
+        if idle and time.monotonic() < connection.expires and not self._closed:
+            self._idle.append(connection)
         else:
             connection.close()
-            self._release(None)
-
-    def _release(self, connection: Connection | None) -> None:
-        """Give a connection, or the right to open one, to the thread that waits longest."""
-        stale: Connection | None = None
-        with self._mutex:
-            if self._waiting:
-                self._waiting.popleft().put(connection)
-            elif connection is None:
-                self._count -= 1
-            elif self._closed:
-                stale = connection
-            else:
-                self._idle.append(connection)
-                if connection.idle_since - self._idle[0].idle_since > _MAX_IDLE:
-                    stale = self._idle.pop(0)
-                    self._count -= 1
-        if stale is not None:
-            stale.close()
+        self._free.release()
 
     def check_open(self) -> None:
         """Raise `Closed` if the store was closed."""
@@ -353,13 +305,10 @@ class Connections:
 
     def close(self) -> None:
         """Close all pooled connections; those in use are closed when they are given back."""
-        with self._mutex:
-            self._closed = True
-            idle, self._idle = self._idle, []
-            while self._waiting:
-                self._waiting.popleft().put(None)  # it finds the store closed
-        for connection in idle:
-            connection.close()
+        self._closed = True
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
 
     # -- opening --------------------------------------------------------------------------------
 
