@@ -541,15 +541,15 @@ class Store:
 
         `copy_to` compares existing events in the target and appends the missing ones, so it continues after
         an interruption, or when the source has grown. A session that differs does not change and is reported
-        as failed. Forks stay forks: their parents are copied first. A scoped store copies a fork of a session
-        outside of it together with the inherited events, as a session that is not a fork. Redacted data is
-        not copied. The source is only read; other processes may write to it concurrently.
+        as failed. Forks stay forks: their parents are copied first. A scoped store does not copy forks of
+        sessions outside of it, and reports them. Redacted data is not copied. The source is only read; other
+        processes may write to it concurrently.
 
         Args:
             target: the store to copy to, of any kind.
             ids: the sessions to copy; default: all.
             prefix: only sessions whose ids begin with this.
-            progress: called with the number of events that are done, and their total.
+            progress: called with the number of sessions that are done, and their total.
         """
         from hansard.transfer.copy import copy_sessions
 

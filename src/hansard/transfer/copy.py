@@ -5,14 +5,11 @@ a process that dies leaves nothing. `copy` compares the events of an existing se
 ones. What it wrote is read back and compared. A fork is copied after its parent and stays a fork. Stores may
 be of different kinds; neither is locked, and the source is only read.
 
-A scoped store copies a fork of a session outside of its scope as an export contains it: with the events that
-it inherits, as a session that is not a fork. Nothing else of its ancestors is copied.
-
 Redacted data are not copied, even if their bytes are still in the source.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -34,52 +31,42 @@ from hansard.maintenance import trash
 from hansard.maintenance.compact import masked
 from hansard.state import lineage, redaction
 from hansard.state.redaction import Redactions
-from hansard.transfer import share
-from hansard.transfer.export_file import ExportReader, Moved, Source, alone, line_of, sha256
+from hansard.transfer.export_file import ExportReader, Moved, Source, line_of, sha256
 
 #: Batch size, in events and bytes.
 _MANY: Final = 256
 _LARGE: Final = 256 * 1024
 
-#: Compared events between two progress reports.
-_STEP: Final = 256
-
-_Write = Callable[[list[NewEvent], str | None], None]
+_Write = Callable[[list[NewEvent], str | None], object]
 
 
-class BatchWriter:
-    """Writes events in batches: those without a key together, those of one keyed append separately.
+def _write(events: Iterator[Moved], write: _Write) -> str:
+    """Write events in batches, and return their digest. `write` gets the events of a batch, and their key."""
+    digest = sha256()
+    for batch in _batches(events):
+        for event, more in batch:
+            digest.update(line_of(event, more))
+        new = [NewEvent(one.kind, one.raw, one.kind in CONTROL, one.stamp) for one, _ in batch]
+        write(new, batch[0].event.key)
+    return digest.hexdigest()
 
-    `write` is called with the events of a batch, and their key.
-    """
 
-    def __init__(self, write: _Write) -> None:
-        self._write = write
-        self._batch: list[NewEvent] = []
-        self._size = 0
-        self._digest = sha256()
-
-    def add(self, append: list[Moved]) -> None:
-        """Write the events of one append, or one event without a key."""
-        for event, more in append:
-            self._digest.update(line_of(event, more))
-        new = [NewEvent(one.kind, one.raw, one.kind in CONTROL, one.stamp) for one, _ in append]
-        key = append[0].event.key
-        if key is not None:
-            self.flush()
-            self._write(new, key)
-            return
-        self._batch += new
-        self._size += sum(len(one.data) for one in new)
-        if len(self._batch) >= _MANY or self._size >= _LARGE:
-            self.flush()
-
-    def flush(self) -> str:
-        """Write what is left; return the digest of all events."""
-        if self._batch:
-            self._write(self._batch, None)
-            self._batch, self._size = [], 0
-        return self._digest.hexdigest()
+def _batches(events: Iterator[Moved]) -> Iterator[list[Moved]]:
+    """Yield events without a key together, and those of one keyed append separately."""
+    batch: list[Moved] = []
+    size = 0
+    for moved in events:
+        keyed = moved.event.key is not None
+        if batch and (keyed or len(batch) >= _MANY or size >= _LARGE):
+            yield batch
+            batch, size = [], 0
+        if keyed:
+            yield [moved, *islice(events, moved.more)]
+        else:
+            batch.append(moved)
+            size += len(moved.event.raw)
+    if batch:
+        yield batch
 
 
 def _stored(log: LogReader, after: int, upto: int) -> Iterator[Moved]:
@@ -134,28 +121,22 @@ def import_session(backend: Backend, source: Source, session_id: str | None) -> 
     name = reader.header.session if session_id is None else session_id
     target = backend.log(name)
     if target.reader().head() is not None:
-        digest = _digest_of(moved for append in reader.events() for moved in append)
-        return _compared(reader, target, digest, None)
-    first: Event | None = None
+        return _compared(reader, target, _digest_of(reader.events()), None)
+    events = reader.events()
+    moved = next(events)
+    _check_parent(reader, backend, name, moved.event)
     with backend.stage(name, before=reader.header.after) as stage:
-        writer = BatchWriter(lambda drafts, key: stage.append(drafts, key=key))
-        for append in reader.events():
-            if first is None:
-                first = append[0].event
-                _check_parent(reader, backend, name, first)
-            try:
-                writer.add(append)
-            except InvalidEvent as error:
-                raise reader.refused(str(error)) from None
-        digest = writer.flush()
+        try:
+            digest = _write(chain([moved], events), lambda new, key: stage.append(new, key=key))
+        except InvalidEvent as error:
+            raise reader.refused(str(error)) from None
         try:
             stage.publish()
         except SessionExists as error:
             # Another process was faster, perhaps with the same file.
             return _compared(reader, target, digest, error)
-    assert first is not None  # or `publish` has raised
     try:
-        _check_parent(reader, backend, name, first)
+        _check_parent(reader, backend, name, moved.event)
     except InvalidExport:
         # Its parent was purged before it was published.
         backend.delete(name)
@@ -237,33 +218,24 @@ def copy_sessions(
         source.where == target.where and type(source) is type(target) and source.where != "memory:"
     ):
         raise ValueError(f"{target.where}: a store cannot be copied to itself")
-    return _Copier(source, target, list(dict.fromkeys(wanted)), progress).run()
+    return _Copier(source, target, wanted).run(progress)
 
 
 class _Copier:
     """Copies sessions, and counts."""
 
-    def __init__(
-        self, source: Backend, target: Backend, wanted: list[str], progress: Progress | None
-    ) -> None:
+    def __init__(self, source: Backend, target: Backend, wanted: Iterable[str]) -> None:
         self._source = source
         self._target = target
         self._wanted = dict.fromkeys(wanted)
-        self._progress = progress
         self._failed: dict[str, str] = {}
-        self._complete = self._found = self._copied = self._done = self._total = 0
-        #: What each session was forked from; None if it was not, or is copied as if it were not.
+        self._complete = self._found = self._copied = 0
+        #: What each session was forked from; None if it was not.
         self._origins: dict[str, SessionForked | None] = {}
-        #: Number of events that each session has itself.
-        self._lengths: dict[str, int] = {}
-        #: Sessions that inherit from outside of the source's scope.
-        self._flat: set[str] = set()
 
-    def run(self) -> CopyReport:
-        order = [session_id for session_id in self._in_order() if session_id not in self._failed]
-        ancestors = [session_id for session_id in order if session_id not in self._wanted]
-        self._total = sum(self._lengths[session_id] for session_id in order)
-        for session_id in order:
+    def run(self, progress: Progress | None) -> CopyReport:
+        order = self._in_order()
+        for done, session_id in enumerate(order, 1):
             before = self._copied
             try:
                 self._check_parent(session_id)
@@ -272,7 +244,9 @@ class _Copier:
                     self._delete_as_in_source(session_id)
             except HansardError as error:
                 self._failed[session_id] = str(error)
-            self._report(0)
+            if progress is not None:
+                progress(done, len(order))
+        ancestors = [one for one in order if one not in self._wanted and one not in self._failed]
         return CopyReport(self._complete, self._copied, self._found, ancestors, self._failed)
 
     # -- which, and in which order --------------------------------------------------------------
@@ -286,35 +260,26 @@ class _Copier:
             while at is not None and at not in order and at not in way:
                 way.append(at)
                 at = self._parent_of(at)
-                if at is not None and (at in self._flat or not at.startswith(self._source.prefix)):
-                    self._flat.add(session_id)
-                    forked = self._origins[session_id]
-                    self._lengths[session_id] += 0 if forked is None else forked.seq
-                    self._origins[session_id] = None
-                    way, at = [session_id], None
             order.update(dict.fromkeys(reversed(way)))
-        return list(order)
+        return [session_id for session_id in order if session_id not in self._failed]
 
     def _parent_of(self, session_id: str) -> str | None:
         try:
-            reader = self._reader(session_id)
-            head = reader.head()
-            if head is None:
-                raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
-            forked = lineage.fork_source(reader.first())
+            forked = lineage.fork_source(self._reader(session_id).first())
+            if forked is not None and not forked.parent.startswith(self._source.prefix):
+                raise SessionNotFound(
+                    f"session {session_id!r} was forked from a session outside of this store; export it, "
+                    "which includes what it inherits, and import that"
+                )
         except HansardError as error:
             self._failed[session_id] = str(error)
             return None
         self._origins[session_id] = forked
-        self._lengths[session_id] = head.seq - (0 if forked is None else forked.seq)
         return None if forked is None else forked.parent
 
     def _reader(self, session_id: str) -> LogReader:
-        # A parent may be in the trash, or outside of what a scoped store shows.
-        if session_id not in self._wanted:
-            return self._source.log(session_id, from_trash=True).reader()
-        found = self._source.log(session_id).reader()
-        return lineage.with_ancestors(self._source, found) if session_id in self._flat else found
+        """Return a session of the source; a parent may be in the trash."""
+        return self._source.log(session_id, from_trash=session_id not in self._wanted).reader()
 
     def _check_parent(self, session_id: str) -> None:
         """Raise if a fork would have no parent, or a different one, in the target."""
@@ -351,18 +316,11 @@ class _Copier:
         if first is None or head is None:
             raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
         target, end = self._in_target(session_id)
-        moving: Iterator[Moved]
         redacted = redaction.joined(
             [redaction.of(source.controls()), redaction.of(target.reader().controls())]
         )
-        if session_id in self._flat:
-            # All events of a fork, as those of a session that is not one.
-            begin = 0
-            shared = share.given_away(source, head.seq, redact=False, alone=True)
-            moving = (Moved(alone(event), more) for event, more, _ in shared)
-        else:
-            begin = first.seq - 1
-            moving = _masked(_stored(source, begin, head.seq), redacted)
+        begin = first.seq - 1
+        moving = _masked(_stored(source, begin, head.seq), redacted)
         if end is None:
             with self._target.stage(session_id, before=begin) as stage:
                 digest = self._write(moving, lambda new, key: stage.append(new, key=key))
@@ -408,30 +366,15 @@ class _Copier:
             if ours is None or not _same(ours, theirs):
                 raise _differs(self._target.where, session_id, theirs.event.seq)
             self._found += 1
-            self._report(1)
 
     def _write(self, moving: Iterator[Moved], write: _Write) -> str:
-        """Write events, and return their digest."""
+        """Write events, count them, and return their digest."""
 
         def write_and_count(new: list[NewEvent], key: str | None) -> None:
             write(new, key)
             self._copied += len(new)
-            self._report(len(new))
 
-        writer = BatchWriter(write_and_count)
-        for moved in moving:
-            # All events of one key are one append.
-            append = [moved, *islice(moving, moved.more)]
-            for event, _ in append:
-                codec.check_keys(event.raw, f"event {event.seq}")
-            writer.add(append)
-        return writer.flush()
-
-    def _report(self, count: int) -> None:
-        self._done += count
-        if self._progress is not None and (count != 1 or self._done % _STEP == 0):
-            # The source may have grown since its events were counted.
-            self._progress(self._done, max(self._done, self._total))
+        return _write(moving, write_and_count)
 
 
 def _differs(where: str, session_id: str, seq: int) -> SessionExists:
@@ -442,8 +385,11 @@ def _differs(where: str, session_id: str, seq: int) -> SessionExists:
 
 
 def _masked(events: Iterable[Moved], redacted: Redactions) -> Iterator[Moved]:
-    """Yield events without redacted data."""
-    return (Moved(masked(redacted, event), more) for event, more in events)
+    """Yield events without redacted data; raise if a member has two values."""
+    for found, more in events:
+        event = masked(redacted, found)
+        codec.check_keys(event.raw, f"event {event.seq}")
+        yield Moved(event, more)
 
 
 def _same(one: Moved, other: Moved) -> bool:

@@ -263,10 +263,9 @@ class ExportReader:
             raise self.refused(f"invalid seq {header.after}")
         return header
 
-    def events(self) -> Iterator[list[Moved]]:
-        """Yield the events: one, or all of one append with a key. Sets `end` at the end."""
+    def events(self) -> Iterator[Moved]:
+        """Yield the events, at least one. Sets `end` at the end."""
         seq = self.header.after
-        append: list[Moved] = []
         missing = size = 0
         while True:
             before = self._hash.copy()
@@ -286,10 +285,7 @@ class ExportReader:
             size += len(raw)
             if size > _LARGEST_APPEND:
                 raise self.refused(f"an append of more than {_LARGEST_APPEND:,} bytes")
-            append.append(moved)
-            if not missing:
-                yield append
-                append = []
+            yield moved
         if missing:
             raise self.refused(f"{missing} events of an append are missing")
         before.update(raw[:-_CHECKSUM])

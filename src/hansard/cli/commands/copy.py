@@ -36,7 +36,7 @@ def command(
             session_of(here, session_id)
         with (
             hansard.open(target) as there,
-            call.screen.progress("copying", unit="events") as progress,
+            call.screen.progress("copying", unit="sessions") as progress,
         ):
             report = here.copy_to(there, session_ids or None, prefix=prefix, progress=progress)
     names = ("sessions", "found", "ancestors", "failed")
