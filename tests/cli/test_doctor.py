@@ -22,7 +22,7 @@ def test_what_needs_attention(store: Path) -> None:
     (store / f".tmp-staged-4194305-{'0' * 16}").write_bytes(b"x" * 2048)
     done = hansard("doctor", store=store)
     assert (done.code, done.err) == (1, "")
-    assert f".tmp-staged-4194305-{'0' * 16}: staged, 2.0 KiB, of process 4194305" in done.out
+    assert f"{'0' * 16}: left by a process that has died, 2,048 bytes in all" in done.out
     assert f"problem  {store}/.tmp-staged-4194305-{'0' * 16} (and 1 more): other users" in done.out
     assert "chmod -R go=" in done.out
     assert done.out.endswith("1 problem\n")

@@ -61,18 +61,8 @@ class Call:
 
     def writing(self, *, create: bool = False) -> "hansard.Store":
         """Open the store to write; with `create`, create it if it does not exist."""
-        try:
-            # A command appends little; `hansard compact` compacts.
-            return hansard.open(self.store, create=create, auto_compact=False)
-        except hansard.UnsafePath as error:
-            try:
-                self.reading().close()
-            except hansard.HansardError:
-                raise error from None  # not readable either: the owner is not the reason
-            raise hansard.UnsafePath(
-                f"{self.store} belongs to another user, and this command writes to it; "
-                f"`hansard copy {shlex.quote(self.store)} PATH` copies what you may read"
-            ) from error
+        # A command appends little; `hansard compact` compacts.
+        return hansard.open(self.store, create=create, auto_compact=False)
 
 
 def store_of_environment() -> str:
@@ -107,14 +97,10 @@ def session_of(store: "hansard.Store", session_id: str) -> "hansard.Session":
 def _similar(store: "hansard.Store", wanted: str) -> str | None:
     from difflib import get_close_matches
 
-    # In a large store, compare ids with the same beginning first: typing errors are rare there.
-    for prefix in (wanted[:3], wanted[:1], ""):
-        known = [info.id for info in store.sessions(prefix=prefix, limit=_COMPARED).items]
-        found = get_close_matches(wanted, known, 1)
-        found += [id for id in known if id.startswith(wanted)]
-        if found:
-            return found[0]
-    return None
+    # Typing errors are rare at the beginning.
+    known = [info.id for info in store.sessions(prefix=wanted[:1], limit=_COMPARED).items]
+    found = get_close_matches(wanted, known, 1) + [id for id in known if id.startswith(wanted)]
+    return next(iter(found), None)
 
 
 def check_targets(ids: tuple[str, ...], verb: str, *, everything: bool) -> None:

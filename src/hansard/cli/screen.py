@@ -82,7 +82,7 @@ class Screen:
 
         raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
         acting = _IN_JSON if _is_utf8() else _NOT_ASCII
-        sys.stdout.write(re.sub(acting, _escape_json, raw.decode()) + "\n")
+        sys.stdout.write(re.sub(acting, _escaped, raw.decode()) + "\n")
 
     def flush(self) -> None:
         """Flush stdout."""
@@ -160,7 +160,7 @@ class Screen:
         from rich.markdown import Markdown
         from rich.padding import Padding
 
-        shown = _with_breaks(visible(text.replace("\r\n", "\n")))
+        shown = visible(text.replace("\r\n", "\n"))
         margin = indent if self.width > 2 * indent else 0
         # No hyperlinks: the user must see where a link leads.
         rendered = Markdown(shown, hyperlinks=False, code_theme="ansi_dark")
@@ -292,18 +292,6 @@ def many(number: int, thing: str, things: str = "") -> str:
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
-def _with_breaks(text: str) -> str:
-    """Return Markdown that keeps its line breaks, as users of a chat expect."""
-    lines = text.split("\n")
-    fenced = False
-    for place, line in enumerate(lines[:-1]):
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-        elif not fenced and line.strip() and lines[place + 1].strip():
-            lines[place] = line + "  "  # two spaces: a line break in Markdown
-    return "\n".join(lines)
-
-
 def _rows(text: str, width: int, indent: int, hang: int) -> Iterator[tuple[int, int, int]]:
     """Yield the rows of a text on a terminal: indent, start and end.
 
@@ -369,9 +357,8 @@ def cell(text: str) -> str:
     return visible(text).replace("\n", "↵").replace("\t", " ")
 
 
-def _escape_json(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code <= 0xFFFF:  # noqa: PLR2004 - four digits
-        return f"\\u{code:04x}"
-    code -= 0x10000
-    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+def _escaped(found: re.Match[str]) -> str:
+    """Return a character as JSON escapes it."""
+    import json
+
+    return json.dumps(found[0])[1:-1]

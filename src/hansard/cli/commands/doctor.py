@@ -59,14 +59,7 @@ def _show(call: Call, found: "hansard.Diagnosis") -> None:
     for name, fact in [*_facts(found), ("settings", settings)]:
         screen.labeled([(f"{name:<13}", "dim")], fact)
     for lock in found.locks:
-        screen.line(f"{_below(found, lock.where)}: process {lock.pid} {lock.command}", indent=13)
-    for leftover in found.leftovers:
-        fragments = leftover.what == "discarded"
-        what = many(leftover.count, "discarded fragment") if fragments else leftover.what
-        owner = f", of process {leftover.pid}" if leftover.pid is not None else ""
-        state = f", in use {leftover.command}".rstrip() if leftover.living else ""
-        place = _below(found, leftover.where)
-        screen.line(f"{place}: {what}, {size(leftover.bytes)}{owner}{state}", indent=13)
+        screen.line(f"{lock.where}: process {lock.pid} {lock.command}", indent=13)
     screen.line()
     for one in found.diagnostics:
         style = "bold red" if one.severity == "problem" else "yellow"
@@ -117,7 +110,3 @@ def _facts(found: "hansard.Diagnosis") -> list[tuple[str, str]]:
         ("index", listed),
         ("marks", f"{many(found.marks.epochs, 'epoch')}, {size(found.marks.bytes)}"),
     ]
-
-
-def _below(found: "hansard.Diagnosis", path: str) -> str:
-    return path.removeprefix(f"{found.where}/")

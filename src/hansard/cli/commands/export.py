@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -93,9 +93,8 @@ def command(
             # All are checked before one is written.
             _refuse_existing(path, force=force)
         for session, path in zip(sessions, paths, strict=True):
-            with screen.progress(session.id, unit="events") as progress:
-                pieces = _counted(session.seq, progress, _exported(session, options))
-                written.append((session.id, path, _write(path, pieces, force=force)))
+            count = _write(path, _exported(session, options), force=force)
+            written.append((session.id, path, count))
     files = [{"session": id, "file": str(path), "bytes": count} for id, path, count in written]
     screen.document({"written": files, "redacted": not unredacted})
     for _, path, count in written:
@@ -124,15 +123,6 @@ def _print(screen: Screen, pieces: Iterator[bytes]) -> None:
         else:
             screen.write(piece.decode())
     sys.stdout.buffer.flush()
-
-
-def _counted(
-    total: int, progress: Callable[[int, int], None], pieces: Iterator[bytes]
-) -> Iterator[bytes]:
-    """Yield pieces, and report progress: about one piece per event."""
-    for count, piece in enumerate(pieces):
-        progress(min(count, total), total)
-        yield piece
 
 
 # -- complete files, or none --------------------------------------------------------------------

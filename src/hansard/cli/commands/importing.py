@@ -1,13 +1,12 @@
 """`hansard import`: import sessions from files or programs."""
 
-import os
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 import hansard
 from hansard.cli.command import FAILED, Call, define
@@ -15,9 +14,6 @@ from hansard.cli.screen import many
 
 if TYPE_CHECKING:
     from hansard.importers import Report
-
-#: Bytes read at once.
-_PIECE: Final = 1024 * 1024
 
 
 @define(
@@ -71,18 +67,13 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
         for name in names:
             try:
                 stdin = nullcontext(sys.stdin.buffer)
-                with (
-                    call.screen.progress(name) as progress,
-                    stdin if name == "-" else Path(name).open("rb") as file,
-                ):
-                    pieces = _pieces(file, progress)
-                    done.append((name, store.import_session(pieces, id=session_id)))
+                with stdin if name == "-" else Path(name).open("rb") as file:
+                    done.append((name, store.import_session(file, id=session_id)))
             except hansard.HansardError as error:
                 failed[name] = str(error)
             except OSError as error:
                 failed[name] = error.strerror or str(error)
-    fields = ("session", "events", "already", "redacted", "redactions")
-    shown = [{"file": name, **{f: getattr(report, f) for f in fields}} for name, report in done]
+    shown = [{"file": name, **msgspec.structs.asdict(report)} for name, report in done]
     call.screen.document({"imported": shown, "failed": failed})
     for name, report in done:
         what = f"{report.session}: {many(report.events, 'event')}"
@@ -93,14 +84,6 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
         call.screen.line(f"{name}: {what}")
     call.screen.failures(failed)
     return FAILED if failed else None
-
-
-def _pieces(file: IO[bytes], update: Callable[[int, int], None]) -> Iterator[bytes]:
-    done, total = 0, os.fstat(file.fileno()).st_size
-    while piece := file.read(_PIECE):
-        yield piece
-        done += len(piece)
-        update(done, max(done, total))
 
 
 def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) -> int | None:

@@ -222,14 +222,16 @@ def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int |
         with screen.progress("reading sessions", unit="sessions", least=_SLOW) as progress:
             known = store.sessions(progress=progress).items
         parents = related(store, known)
-        infos = known if everything else lineage(session_ids, known, parents)
-        rows = forest(infos, parents, _levels(screen))
+        rows = forest(known, parents, _levels(screen))
+        if not everything:
+            rows = _trees_of(session_ids, rows)
         trash = set(store.trash()) if any(row.mark for row in rows) else set[str]()
     for place, row in enumerate(rows):
         missing = ", which is in the trash" if row.info.parent in trash else ", which is missing"
         mark = row.mark + missing if row.mark else ""
         rows[place] = row._replace(mark=mark, named=row.info.id in session_ids)
     _show(screen, rows, table.IN_TREES, requested=False)
+    infos = [row.info for row in rows]
     drawn = {info.id for info in infos}
     lost = sum(bool(i.damaged) and i.parent is None and i.id not in drawn for i in known)
     if lost:
@@ -292,20 +294,12 @@ def forest(
     return rows
 
 
-def lineage(
-    named: Iterable[str], infos: "Iterable[hansard.SessionInfo]", parents: Mapping[str, str]
-) -> "list[hansard.SessionInfo]":
-    """Return the sessions that share a root with a named one, sorted by id."""
-    roots: dict[str, str] = {}
-
-    def root(session_id: str) -> str:
-        way: dict[str, None] = {}
-        while session_id in parents and session_id not in roots and session_id not in way:
-            way[session_id] = None
-            session_id = parents[session_id]
-        found = roots.get(session_id, session_id)
-        roots.update(dict.fromkeys(way, found))  # each session is visited once
-        return found
-
-    wanted = {root(session_id) for session_id in named}
-    return sorted((info for info in infos if root(info.id) in wanted), key=lambda info: info.id)
+def _trees_of(named: Iterable[str], rows: list[Row]) -> list[Row]:
+    """Return the trees that contain a named session."""
+    trees: list[list[Row]] = []
+    for row in rows:
+        if row.depth == 0:
+            trees.append([])
+        trees[-1].append(row)
+    wanted = set(named)
+    return [row for tree in trees if any(r.info.id in wanted for r in tree) for row in tree]
