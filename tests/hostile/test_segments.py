@@ -80,6 +80,9 @@ LIES: dict[str, dict[str, Any]] = {
     "frames over each other": {"frames": [[9, 0, 0, 0], [9, 0, 0, 0], [9, 0, 0, 0]]},
     "frames that go back": {"frames": [[9, 0, 0, 0], [9, 500, 0, 0], [9, 100, 0, 0]]},
     "no frames": {"frames": []},
+    "a frame beyond the file": {"frames": [[10**9, 0, 0, 0]]},
+    "more keys than there are": {"keys": 300},
+    "fewer pages than keys need": {"pages": []},
 }
 
 

@@ -1,8 +1,6 @@
 """The cost of a call, in bytes, does not grow with what is stored."""
 
 import copy
-import gc
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -219,28 +217,3 @@ def test_a_full_read_reads_each_byte_once(long_store: Path, traffic: Traffic) ->
 
 
 # -- bounds -------------------------------------------------------------------------------------
-
-
-def descriptors() -> int:
-    """Return the number of open files, without unreferenced ones."""
-    gc.collect()
-    return len(os.listdir("/dev/fd"))
-
-
-@pytest.mark.slow
-def test_a_thousand_handles_keep_a_bounded_number_of_files_open(tmp_path: Path) -> None:
-    """N-79: handles of 1,000 sessions in use keep fewer than 800 files open, and none after `close`."""
-    before = descriptors()
-    store = hansard.open(tmp_path / "s", durability="os", auto_compact=False)
-    sessions = [store.session(f"s{number}") for number in range(1_000)]
-    for session in sessions:
-        session.add_message({"n": 1})
-    assert descriptors() - before < 800
-    for session in reversed(sessions):
-        assert session.messages() == [{"n": 1}]
-        session.add_message({"n": 2})
-        session.set_metadata(n=3)
-    assert descriptors() - before < 800
-    assert all(session.seq == 3 for session in sessions)
-    store.close()
-    assert descriptors() <= before

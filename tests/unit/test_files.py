@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from tests.unit.disk_probe import log_of, modes, tree
+from tests.unit.disk_probe import modes, tree
 
 # -- symbolic links -----------------------------------------------------------------------------
 
@@ -210,23 +210,6 @@ def test_publish_never_replaces(tmp_path: Path) -> None:
     }
     assert "rename" in used
     assert used & {"replace", "renames", "truncate", "ftruncate"} == set()
-
-
-def test_a_refused_append_touches_no_file(tmp_path: Path) -> None:
-    """N-89: an event that cannot be stored is refused before anything on the disk is touched."""
-    root = tmp_path / "store"
-    store = hansard.open(root, durability="os")
-    store.session("old").add_message({"n": 1})
-    before = tree(root)
-    for name in ("old", "new"):
-        with pytest.raises(hansard.InvalidEvent):
-            store.session(name).add_messages([{"n": 1}, {"n": {2}}])
-    assert tree(root) == before
-    with pytest.raises(hansard.SeqConflict):
-        store.session("other").add_message({}, expected_seq=4)
-    assert not store.exists("other")
-    assert [info.id for info in store.sessions().items] == ["old"]
-    assert log_of(root, "old").read_bytes() == before["sessions/old/log.jsonl"].content
 
 
 def test_a_session_replaced_by_a_link_to_nowhere_is_listed_and_flagged(tmp_path: Path) -> None:

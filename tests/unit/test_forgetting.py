@@ -81,25 +81,6 @@ def test_what_a_session_was_created_with_can_be_scrubbed(store: Store, root: Pat
     assert said(session) == before
 
 
-def test_what_was_scrubbed_and_redacted_afterwards_is_gone(store: Store, root: Path) -> None:
-    """N-45, N-66: what a scrub left of a message is erased after a redaction, in any segment."""
-    session = store.session("s")
-    session.add_message({"role": "user", "content": f"alpha {HIDDEN} omega"})
-    talk(session, 0, 20)
-    session.compact()
-    session.scrub(HIDDEN)
-    session.compact()
-    assert found_anywhere(root, "omega") != []
-    session.add_message({"role": "user", "content": "more"})
-    session.redact(1)
-    before = said(session)
-    assert session.compact().blanked > 0
-    assert found_anywhere(root, "omega", HIDDEN) == []
-    assert said(session) == before
-    assert session.verify().ok
-    assert session.compact().sessions == 0
-
-
 def test_a_bare_seq_in_the_middle_of_a_stream_shows_what_it_began_with(
     store: Store, root: Path
 ) -> None:

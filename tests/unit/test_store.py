@@ -116,6 +116,7 @@ def test_a_closed_store_says_so(store: Store) -> None:
         store.sessions,
         store.verify,
         store.health,
+        store.diagnose,
     ]
     for call in calls:
         with pytest.raises(hansard.Closed):

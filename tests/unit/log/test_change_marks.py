@@ -162,17 +162,6 @@ def test_a_refresh_without_changes_begins_no_epoch(consumer: Consumer) -> None:
     assert not consumer.backend.version(appends=True)
 
 
-def test_what_was_not_committed_is_reported_again(consumer: Consumer) -> None:
-    """F-131: files are removed after the commit, and not before."""
-    consumer.writer.log("a").append(NOTE)
-    consumer.look()
-    consumer.writer.log("b").append(NOTE)
-    consumer.look()
-    assert reported(consumer.refresh()) == ({"a", "b"}, False)
-    assert not consumer.refresh().ids
-    assert consumer.is_right()
-
-
 def corrupt(path: Path, session_id: str) -> None:
     """Change a byte in the first record of a log, but neither its size nor its times."""
     log = path / "sessions" / session_id / "log.jsonl"
@@ -417,18 +406,6 @@ def test_a_writer_that_cannot_add_a_name_removes_the_file(
     assert not consumer.refresh().every
 
 
-def test_a_file_that_is_missing_between_two_refreshes_counts(consumer: Consumer) -> None:
-    """F-133: each epoch from the stored one to the current one needs its file, not only the last."""
-    lost = current(consumer.path)
-    consumer.writer.log("a").append(NOTE)
-    consumer.look()
-    lost.unlink()
-    consumer.writer.log("b").append(NOTE)
-    assert consumer.refresh().every
-    assert consumer.is_right()
-    assert not consumer.refresh().every
-
-
 def test_a_writer_that_can_neither_add_nor_remove_tries_again(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,32 +429,82 @@ def test_a_writer_that_can_neither_add_nor_remove_tries_again(
     assert consumer.is_right()
 
 
-def test_files_that_no_consumer_reads_do_not_grow(
-    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """F-132: beyond a size the file is removed; the next refresh compares everything."""
-    monkeypatch.setattr(change_marks, "MAX_BYTES", 100)
-    for n in range(200):
+def remove_a_past_file(consumer: Consumer, _: pytest.MonkeyPatch) -> None:
+    """Remove the file of an epoch between the stored one and the current one."""
+    past = current(consumer.path)
+    consumer.look()
+    past.unlink()
+
+
+def remove_the_directory(consumer: Consumer, _: pytest.MonkeyPatch) -> None:
+    """Remove `marks`; writers find the new directory."""
+    shutil.rmtree(consumer.path / "marks")
+    consumer.writer.log("b").append(NOTE)
+    consumer.writer.log("b").release_files()
+
+
+def outgrow_the_file(consumer: Consumer, patch: pytest.MonkeyPatch) -> None:
+    """Add more names than a file may hold: it is removed."""
+    patch.setattr(change_marks, "MAX_BYTES", 100)
+    for n in range(20):
         consumer.writer.log(f"session-{n:03}").append(NOTE)
     assert files(consumer.path) == set()
+
+
+def lose_names_at_a_reboot(consumer: Consumer, patch: pytest.MonkeyPatch) -> None:
+    """Lose names that were never synced."""
+    current(consumer.path).write_bytes(b"")
+    patch.setattr(changes, "boot_id", lambda: "another")
+
+
+def refresh_another_consumer(consumer: Consumer, _: pytest.MonkeyPatch) -> None:
+    """Let another consumer read the names, and remove their file."""
+    assert Consumer(consumer.path).refresh().every
+
+
+def forget(since: str, consumer: Consumer, _: pytest.MonkeyPatch) -> None:
+    """Let the index have stored another text."""
+    consumer.since = since
+
+
+LOSSES: dict[str, Callable[[Consumer, pytest.MonkeyPatch], None]] = {
+    "a past file": remove_a_past_file,
+    "the directory": remove_the_directory,
+    "too many names": outgrow_the_file,
+    "a reboot": lose_names_at_a_reboot,
+    "another consumer": refresh_another_consumer,
+    **{
+        f"stored {text!a}": partial(forget, text)
+        for text in ("", "x", "[]", "[1]", '["",[],0,"x"]', "\ud800")
+    },
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_after_a_loss_everything_is_compared_once(
+    loss: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-128, F-132, F-133: names may be missing, so the next refresh compares everything, once."""
+    consumer.writer.log("a").append(NOTE)
+    LOSSES[loss](consumer, monkeypatch)
+    consumer.writer.log("b").append(NOTE)
     assert consumer.refresh().every
     assert consumer.is_right()
+    consumer.writer.log("b").append(NOTE)
+    assert reported(consumer.refresh()) == ({"b"}, False)
+    assert consumer.is_right()
+
+
+def test_everything_is_compared_where_the_boot_is_not_known(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-133: a power cut may have lost names that were never synced, so no refresh trusts them."""
+    monkeypatch.setattr(changes, "boot_id", str)
+    for _ in range(2):
+        assert consumer.refresh().every
 
 
 # -- external changes ---------------------------------------------------------------------------
-
-
-def test_the_directory_can_be_removed_at_any_time(consumer: Consumer) -> None:
-    """F-128, F-132: the next refresh compares everything, and writers find the new directory."""
-    consumer.writer.log("a").append(NOTE)
-    shutil.rmtree(consumer.path / "marks")
-    consumer.writer.log("b").append(NOTE)
-    assert consumer.refresh().every
-    assert consumer.is_right()
-    consumer.writer.log("b").release_files()
-    consumer.writer.log("b").append(NOTE)
-    assert consumer.refresh().ids == {"b"}
-    assert consumer.is_right()
 
 
 @pytest.mark.parametrize("shape", ["file", "link"])
@@ -519,28 +546,6 @@ def test_a_copied_store_is_compared_completely(consumer: Consumer, tmp_path: Pat
     assert not copy.refresh().every
 
 
-def test_marks_that_another_consumer_read_are_missed(consumer: Consumer) -> None:
-    """F-133: of two consumers, each compares everything after the other removed files."""
-    other = Consumer(consumer.path)
-    for one in (other, consumer, other, consumer):
-        consumer.writer.log("a").append(NOTE)
-        assert one.refresh().every
-        assert one.is_right()
-
-
-def test_everything_is_compared_after_a_reboot(
-    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """F-133: a power cut may have lost names that were never synced; also where the boot is not known."""
-    for boot in ("another", "", ""):
-        consumer.writer.log("a").append(NOTE)
-        current(consumer.path).write_bytes(b"")
-        monkeypatch.setattr(changes, "boot_id", lambda boot=boot: boot)
-        assert consumer.refresh().every
-        assert consumer.is_right()
-        assert not boot or not consumer.refresh().every
-
-
 @pytest.mark.parametrize("left", [0, 5])
 def test_a_truncated_epoch_is_extended_in_place(left: int, path: Path) -> None:
     """F-129: a file that is too short is filled with zeros, never replaced, and never mapped too short."""
@@ -569,14 +574,6 @@ def test_sessions_that_other_programs_add_or_remove_are_reported(consumer: Consu
     assert consumer.refresh().present is not None
     changed = consumer.refresh()
     assert (reported(changed), changed.present) == ((set(), False), None)
-
-
-@pytest.mark.parametrize("since", ["", "x", "[]", "[1]", '["",[],0,"x"]', "\ud800"])
-def test_an_invalid_text_means_that_nothing_is_known(since: str, consumer: Consumer) -> None:
-    """F-133: whatever the index stored, at worst everything is compared."""
-    consumer.since = since
-    assert consumer.refresh().every
-    assert consumer.is_right()
 
 
 def test_a_session_that_stays_locked_is_reported_again(

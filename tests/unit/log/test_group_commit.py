@@ -1,7 +1,6 @@
 """Claims about `hansard.log.group_commit`: which thread does the work, and that no thread is left waiting."""
 
 import itertools
-import random
 import sys
 import threading
 import time
@@ -168,32 +167,6 @@ def test_whoever_claims_the_lead_keeps_others_waiting_until_it_is_free() -> None
     assert work.groups == [["a"]]
     assert queue.try_lead()
     queue.release()
-
-
-def test_many_threads_get_each_order_done_once(rng: random.Random) -> None:
-    """N-16: 8 threads that ask 300 times each, and are alone now and then, get each order done once."""
-    work = Work()
-    queue: GroupCommit[str] = GroupCommit(work)
-    seeds = [rng.random() for _ in range(8)]
-
-    def ask_often(name: int) -> None:
-        own = random.Random(seeds[name])
-        for number in range(300):
-            if own.random() < 0.05:
-                with queue.exclusive():
-                    work([f"{name} {number}"])
-            else:
-                queue.submit(f"{name} {number}")
-
-    threads = [Asking(lambda name=name: ask_often(name)) for name in range(8)]  # type: ignore[misc]
-    for thread in threads:
-        thread.end()
-        assert thread.error is None
-    done = [order for group in work.groups for order in group]
-    assert sorted(done) == sorted(f"{name} {number}" for name in range(8) for number in range(300))
-    for name in range(8):
-        own = [order for order in done if order.startswith(f"{name} ")]
-        assert own == [f"{name} {number}" for number in range(300)]
 
 
 # ------------------------------------------------------------------ interrupts

@@ -4,8 +4,6 @@ import enum
 import itertools
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import unicodedata
@@ -195,17 +193,6 @@ def test_an_enum_that_is_a_str_gets_the_name_of_its_value() -> None:
 
     assert names.encode(Kind.CHAT) == "chat"
     assert type(names.encode(Kind.CHAT)) is str
-
-
-def test_an_ordinary_id_does_not_import_hashlib() -> None:
-    """F-11: only the name of a long id pays for the import of a hash."""
-    code = (
-        "import sys; from hansard.log import names; names.encode('a/B'); names.new_id();"
-        "assert 'hashlib' not in sys.modules; names.encode('x' * 999);"
-        "assert 'hashlib' in sys.modules"
-    )
-    path = os.pathsep.join(filter(None, sys.path))
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
 
 
 # ------------------------------------------------------------------ names to ids

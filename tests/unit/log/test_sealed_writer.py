@@ -79,11 +79,3 @@ def test_zstd_prints_the_lines(tmp_path: Path, rng: random.Random) -> None:
     if binary is not None:
         done = subprocess.run([binary, "-dc", path], capture_output=True, check=True, timeout=60)
         assert done.stdout == plain(records)
-
-
-def test_what_follows_another_segment_says_so(tmp_path: Path) -> None:
-    """F-84: an index tells whether the log begins with its segment."""
-    first = opened(seal(tmp_path / "a", [Record(b"{}")]))
-    second = opened(seal(tmp_path / "b", [Record(b"{}")], before=1, begins=False))
-    assert (first.index.begins, second.index.begins) == (True, False)
-    assert second.start.seq == 1

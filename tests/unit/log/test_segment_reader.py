@@ -344,18 +344,6 @@ def test_a_batch_that_failed_twice_ends_behind_the_note(
     assert (tail.position.offset, tail.position.seq, tail.size) == (end, 1, len(log.data))
 
 
-def test_a_log_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> None:
-    """F-26: a reader that saw a longer log than there is now says so, and does not start over."""
-    log = HandwrittenLog().message({"n": 1})
-    shorter = len(log.data)
-    log.message({"n": 2})
-    found = read(tmp_path, directory, log.data)
-    known = found.log_end()
-    os.truncate(tmp_path / names.LOG, shorter)
-    with pytest.raises(hansard.Damaged, match="has been cut"):
-        found.log_end(known)
-
-
 def test_a_control_chain_that_leads_astray_is_damage(tmp_path: Path, directory: int) -> None:
     """F-19, F-32: a `ctl` that points to no control record is damage, and never a loop."""
     log = HandwrittenLog()
@@ -369,22 +357,3 @@ def test_a_control_chain_that_leads_astray_is_damage(tmp_path: Path, directory: 
     found = read(tmp_path, directory, log.data)
     with pytest.raises(hansard.Damaged, match="invalid control-event offset"):
         found.controls(found.log_end().ctl)
-
-
-def test_the_last_messages_cost_the_end_of_the_log_only(tmp_path: Path) -> None:
-    """N-77, F-41: to read the last message of three megabytes, a few windows are read."""
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        session = store.session("s")
-        for _ in range(30):
-            session.add_messages([{"text": "x" * 1000}] * 100)
-        session.add_message({"last": True})
-    with hansard.open(tmp_path / "store", read_only=True) as store:
-        asked: list[int] = []
-
-        def watch(call: faults.Call, arguments: tuple[int, ...], _: object) -> None:
-            if call.operation == "read_at":
-                asked.append(arguments[1])
-
-        with faults.record(watch=watch):
-            assert store.session("s").messages(last=1) == [{"last": True}]
-        assert sum(asked) < 300_000

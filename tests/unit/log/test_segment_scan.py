@@ -141,25 +141,6 @@ def test_a_log_that_breaks_a_rule_is_damaged_in_spite_of_its_checksums(
         assert not store.session(ID).verify().ok
 
 
-def test_one_damaged_line_spoils_no_other() -> None:
-    """F-20: damage in a body, in a checksum, and a line that does not belong there are one finding each."""
-    log = HandwrittenLog()
-    for number in range(6):
-        log.message({"n": number})
-    lines = log.data.splitlines(keepends=True)
-    body = lines[2].replace(b'"n":1', b'"n":7')
-    digits = lines[4][:-5] + bytes([lines[4][-5] ^ 1]) + lines[4][-4:]
-    upper = lines[4][:-11] + lines[4][-11:].upper()
-    for bad in (digits, upper):
-        damaged = HandwrittenLog()
-        damaged.data = b"".join([*lines[:2], body, lines[3], bad, b"{}\n", *lines[5:]])
-        expected = [len(b"".join(lines[:2])), len(b"".join(lines[:4]))]
-        found = [finding.offset for finding in findings(damaged)]
-        # Upper case leaves a line alone whose digits have no letters.
-        assert found[:1] == expected[:1]
-        assert found[1:] in ([expected[1], expected[1] + len(bad)], [expected[1] + len(bad)])
-
-
 def test_only_complete_appends_are_kept(tmp_path: Path) -> None:
     """F-27: of an unfinished batch nothing is kept, nor of what was recovered."""
     log = recovered(unfinished()).message({"n": "a"}, ',"more":1').message({"n": "b"})

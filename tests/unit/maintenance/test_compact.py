@@ -1,6 +1,5 @@
 """What is forgotten, what is kept for others, and what the report says: N-45, N-48, N-50."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
@@ -10,7 +9,6 @@ import zstandard
 import hansard
 from hansard import Store
 from hansard.backend.local import compact as backend_compaction
-from hansard.backend.local.backend import LocalBackend
 from hansard.log.sealed_segment import SegmentIndex
 from hansard.log.sealed_writer import SealedWriter
 from hansard.maintenance.compact import PinnedSeqs, compaction_filter
@@ -192,35 +190,6 @@ def test_whatever_fails_in_one_session_stops_no_other(
         assert store.verify().ok
         monkeypatch.undo()
         assert store.compact().sessions == 1
-
-
-def test_compaction_of_a_chain_of_forks_checks_a_fixed_number_of_forks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-52: each session with streams asks for the stamps of its nearest forks, not of all below it."""
-    monkeypatch.setattr("hansard.maintenance.compact._NEAREST", 4, raising=False)
-    asked: list[int] = []
-    real = LocalBackend.stamps
-
-    def stamps(backend: LocalBackend, ids: Iterable[str] | None = None) -> dict[str, str]:
-        asked.append(0 if ids is None else len(list(ids)))
-        return real(backend, ids)
-
-    monkeypatch.setattr(LocalBackend, "stamps", stamps)
-    costs = []
-    for count in (20, 40):
-        with hansard.open(tmp_path / str(count), durability="os", auto_compact=False) as store:
-            session = store.session("s0")
-            for number in range(1, count):
-                with session.stream() as stream:
-                    stream.write("one ")
-                    stream.write("two")
-                session = session.fork(f"s{number}")
-            before = sum(asked)
-            assert store.compact().failed == {}
-            costs.append(sum(asked) - before)
-            assert session.messages()[0]["content"] == "one two"
-    assert costs[1] <= 2.5 * costs[0] <= 2.5 * 2 * 4 * 20
 
 
 def test_a_far_fork_pins_the_event_that_it_points_to(store: Store) -> None:

@@ -331,11 +331,3 @@ def test_an_examination_beside_writers_finds_nothing(path: Path) -> None:
             assert child.returncode == 0
         finally:
             child.kill()
-
-
-def test_a_closed_store_says_so(path: Path) -> None:
-    """Every call on a closed store raises `Closed`; nothing looks empty."""
-    store = hansard.open(path)
-    store.close()
-    with pytest.raises(hansard.Closed):
-        store.diagnose()

@@ -109,21 +109,6 @@ def test_a_fork_is_mended_like_any_other(path: Path) -> None:
         assert [event.seq for event in child.events()] == [1, 2, 3, 4, 5]
 
 
-def test_keys_outlive_a_repair(path: Path) -> None:
-    """N-56, F-113: an append that is retried after a repair is still found by its key."""
-    with hansard.open(path, durability="os") as store:
-        session = store.session("s")
-        session.add_message(message("zero"))
-        session.add_messages([message("one"), message("two")], key="turn")
-    damage(path, "s", b'"zero"', b'"zerx"')
-    with hansard.open(path, durability="os") as store:
-        session = store.session("s")
-        assert session.repair().ok
-        again = session.add_messages([message("one"), message("two")], key="turn")
-        assert [event.seq for event in again] == [2, 3]
-        assert session.seq == 4
-
-
 def test_a_torn_tail_stays_a_torn_tail(path: Path) -> None:
     """N-33, F-28: a torn tail is neither an event nor a lost one, even with damage before it."""
     with hansard.open(path, durability="os") as store:
