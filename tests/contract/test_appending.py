@@ -48,7 +48,7 @@ def test_what_append_returns_is_what_is_read(context: Context) -> None:
 
 
 def test_data_come_back_as_the_bytes_that_went_in(context: Context) -> None:
-    """Data are stored verbatim: order of keys, numbers, hostile names; also of unknown kinds."""
+    """N-15, N-36, N-64: data are stored verbatim: order of keys, numbers, separators, hostile names."""
     log = context.log()
     samples = [
         {"z": 1, "a": {"y": 2, "b": 3}},

@@ -74,16 +74,6 @@ def test_all_failures_are_counted_and_other_cases_continue(
     assert json.loads(report.to_json())["ok"] is False
 
 
-def test_what_is_left_over_is_told(tmp_path: Path) -> None:
-    """N-38: a descriptor or a thread that a case leaves is counted, once."""
-    report = trial("leaks", "works 1", "threads", "works 2", place=tmp_path, jobs=1)
-    (tally,) = report.tallies
-    assert [label for label, _ in tally.left] == ["leaks", "threads"]
-    assert "descriptors: /dev/null" in tally.left[0][1]
-    assert tally.failures == []
-    assert not report.ok
-
-
 @pytest.mark.slow
 def test_a_campaign_is_repeated_by_its_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -51,34 +51,3 @@ def test_what_was_synced_is_there_and_the_rest_may_be(base: Path, directory: int
     after = {tree["new"] for tree in trees(recording, 1)}
     assert after >= {b"abcd", b"abcde", b"abcdefgh", b"abcd\0\0\0\0"}
     assert all(content.startswith(b"abcd") for content in after)
-
-
-def test_a_name_may_be_lost_until_its_directory_is_synced(base: Path, directory: int) -> None:
-    """N-37, F-31: without the directory's sync a new file may be gone, and a removed one be back."""
-    with crashes.record(base) as recording:
-        disk.close(disk.create_file(directory, "new"))
-        disk.remove(directory, "old")
-        recording.acknowledge()
-        disk.sync_directory(directory)
-        recording.acknowledge()
-    assert {tuple(sorted(tree)) for tree in trees(recording, 1)} == {
-        ("new",), ("new", "old"), ("old",), ()
-    }  # fmt: skip
-    assert [sorted(tree) for tree in trees(recording, 2)] == [["new"]]
-
-
-def test_another_file_with_the_number_of_a_removed_one_is_another_file(
-    base: Path, directory: int
-) -> None:
-    """N-39: an inode's number is the next file's; what was in the old one does not come back."""
-    with crashes.record(base) as recording:
-        for number in range(5):
-            file = disk.create_file(directory, "new")
-            disk.write(file, b"%d" % number)
-            disk.sync(file)
-            disk.close(file)
-            if number < 4:
-                disk.remove(directory, "new")
-        disk.sync_directory(directory)
-        recording.acknowledge()
-    assert [tree["new"] for tree in trees(recording, 1)] == [b"4"]

@@ -1,6 +1,5 @@
 """Forks on a real disk: what is synced when, and what they cost. `test_disk_faults` refuses each call."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -119,17 +118,3 @@ def test_a_fork_costs_the_same_at_any_length(
             assert traffic.read < 5_000_000
     assert cost["long"][0] - cost["short"][0] <= 20
     assert cost["long"][1] <= 100_000
-
-
-def test_a_kept_descriptor_is_no_leak(tmp_path: Path) -> None:
-    """N-79: files of forks, and of ancestors in the trash, are closed with the store."""
-    before = len(os.listdir("/dev/fd"))
-    store = hansard.open(tmp_path / "store", durability="os")
-    session = store.session("s0")
-    session.add_message(MESSAGE)
-    for number in range(1, 20):
-        session = session.fork(f"s{number}")
-        store.delete(f"s{number - 1}")
-    assert session.messages() == [MESSAGE]
-    store.close()
-    assert len(os.listdir("/dev/fd")) == before

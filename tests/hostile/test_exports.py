@@ -14,7 +14,6 @@ from hansard.state import fold
 from tests.hostile.forge_files import (
     TIME,
     ask_everything,
-    confined,
     exported,
     nested,
     with_a_good_session,
@@ -156,19 +155,6 @@ def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
         with pytest.raises(hansard.InvalidSessionId):
             store.import_session(exported([HELLO], name))
         assert [info.id for info in store.sessions().items] == ["good"]
-
-
-def test_a_line_without_an_end_is_not_held(tmp_path: Path) -> None:
-    """N-74: an import of a line that never ends stops in bounded memory."""
-    program = """
-import itertools, sys, hansard
-with hansard.open(sys.argv[1]) as store:
-    try:
-        store.import_session(itertools.chain([b'{"hansard":'], itertools.repeat(b" " * (1 << 20))))
-    except hansard.InvalidExport as error:
-        print(error)
-"""
-    assert "a line of more than" in confined(program, tmp_path / "store")
 
 
 @pytest.mark.parametrize(

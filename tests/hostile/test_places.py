@@ -15,7 +15,7 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from tests.hostile.forge_files import confined, nested, with_a_good_session
+from tests.hostile.forge_files import confined, with_a_good_session
 
 #: A user without rights.
 UNPRIVILEGED = 65534
@@ -219,16 +219,3 @@ def test_names_that_are_no_text_hide_nothing(tmp_path: Path) -> None:
         assert store.verify().ok
         assert store.trash() == []
         msgspec.json.encode(store.diagnose())
-
-
-def test_a_repository_that_lies_about_its_workspace_is_none(tmp_path: Path) -> None:
-    """N-74: a foreign git directory cannot break the search for a workspace."""
-    git = tmp_path / "work/.git"
-    git.mkdir(parents=True)
-    (git / "HEAD").touch()
-    (git / "hansard-workspace").write_text(f'{{"x":{nested(20_000)}}}')
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        store.session("s").add_message(MESSAGE)
-        assert store.latest(workspace=tmp_path / "work") is None
-        store.session("s").set_workspace(tmp_path / "work")
-        assert store.session("s").metadata["workspace"] == str(tmp_path / "work")

@@ -87,27 +87,6 @@ def test_a_cold_append_reads_the_end_only(name: str, grown: Path, traffic: Traff
     assert traffic.read <= COLD
 
 
-@pytest.mark.parametrize("name", LENGTHS)
-def test_seeing_another_s_append_reads_what_is_new(
-    name: str, grown: Path, traffic: Traffic
-) -> None:
-    """N-71: a warm handle reads only the bytes that another process has appended."""
-    with (
-        hansard.open(grown, durability="os", auto_compact=False) as one,
-        hansard.open(grown, durability="os", auto_compact=False) as two,
-    ):
-        mine, theirs = one.session(name), two.session(name)
-        seq = theirs.add_message(MESSAGE).seq
-        mine.add_message(MESSAGE)
-        traffic.clear()
-        assert theirs.seq == seq + 1
-        assert traffic.read <= 1_000
-        mine.add_message(MESSAGE)
-        traffic.clear()
-        assert theirs.add_message(MESSAGE).seq == seq + 3
-        assert traffic.read <= 1_000
-
-
 def test_an_append_after_another_s_takes_the_lock_once(
     tmp_path: Path, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hansard import follow
 from hansard.backend.contract import CURSOR, AppendRequest
 from hansard.backend.local.backend import LocalBackend
-from hansard.errors import Damaged, ReadOnly, UnsafePath
+from hansard.errors import Damaged, ReadOnly
 from hansard.event.event import NewEvent
 from hansard.follow import _FRAME, Cursor, cursors, drop_cursor
 from tests.crashlab import faults
@@ -113,24 +113,6 @@ def test_a_log_is_replaced_under_its_lock_and_synced(
 
 
 # -- on the disk --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["", "/cursor-c", "/cursor-c/log.jsonl", "/cursor-c/holder"])
-def test_a_link_is_refused(place: str, backend: LocalBackend) -> None:
-    """F-4, N-11: a link with any name of a cursor is not followed, and its target does not change."""
-    keep(backend, {"s": 1})
-    where = backend.where
-    backend.close()
-    outside = Path(where).parent / "outside"
-    path = Path(where, f"internal{place}")
-    path.rename(outside)
-    path.symlink_to(outside)
-    before = tree(outside) if outside.is_dir() else outside.read_bytes()
-    opened = LocalBackend(where, durability="os")
-    with pytest.raises(UnsafePath):
-        Cursor(opened, "c")
-    opened.close()
-    assert (tree(outside) if outside.is_dir() else outside.read_bytes()) == before
 
 
 def test_reading_positions_writes_nothing(backend: LocalBackend) -> None:

@@ -2,7 +2,6 @@
 
 import copy
 import errno
-import json
 import os
 import pickle
 import stat
@@ -363,22 +362,3 @@ def test_every_error_has_a_case() -> None:
     """Each error is among the cases, but for those of the disk, which tests/faults raises."""
     raised = {error.__name__ for error, _, _ in CASES.values()} & set(CLASSES)
     assert set(CLASSES) - raised == {"HansardError", "DiskFailed", "SyncFailed"}
-
-
-def test_a_key_on_two_appends_is_named(tmp_path: Path) -> None:
-    """N-56: a file with one idempotency key on two appends is refused with the key."""
-    with fill(tmp_path / "store") as store:
-        session = store.session("k")
-        session.add_message(USER, key="k")
-        session.add_message(USER, key="l")
-        lines = b"".join(session.export(redacted=False)).splitlines()
-        events = [{**json.loads(line), "key": "k"} for line in lines[1:-1]]
-        from hansard.transfer.export_file import sha256
-
-        body = lines[0] + b"\n" + b"".join(json.dumps(e).encode() + b"\n" for e in events)
-        end = b'{"hansard":"end","events":2,"redactions":0'
-        digest = sha256()
-        digest.update(body + end)
-        data = body + end + b',"sha256":"%b"}\n' % digest.hexdigest().encode()
-        with pytest.raises(hansard.InvalidExport, match="idempotency key 'k' is used twice"):
-            store.import_session(data, id="b")

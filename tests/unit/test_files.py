@@ -18,7 +18,7 @@ from tests.unit.disk_probe import modes, tree
 
 
 def write_everything(root: Path) -> None:
-    """Call all that writes: open, append to an old and to a new session, delete, restore, probe."""
+    """Call all that writes: open, append to an old and to a new session, delete, restore, probe, follow."""
     with hansard.open(root, durability="os", lock_timeout=1) as store:
         store.session("a").add_message({"n": 2})
         store.session("a").set_metadata(title="T")
@@ -26,6 +26,7 @@ def write_everything(root: Path) -> None:
         store.delete("b")
         store.restore("b")
         store.health()
+        store.follow(cursor="c").close()
 
 
 #: What is replaced by a link to outside: a name for the test, and the place.
@@ -38,6 +39,10 @@ LINKS = {
     "a log": "sessions/a/log.jsonl",
     "a lock": "sessions/a/lock",
     "a directory that is to be deleted": "sessions/b",
+    "internal/": "internal",
+    "a cursor's directory": "internal/cursor-c",
+    "a cursor's log": "internal/cursor-c/log.jsonl",
+    "a cursor's lock": "internal/cursor-c/holder",
 }
 
 
@@ -50,6 +55,7 @@ def test_a_link_is_refused(what: str, dangling: bool, tmp_path: Path) -> None:
     with hansard.open(root, durability="os") as store:
         for name in "ab":
             store.session(name).add_message({"n": 1})
+        store.follow(cursor="c").close()
     outside = tmp_path / "outside"
     (root / place).rename(outside)
     if dangling:

@@ -1,7 +1,6 @@
 """Metadata and titles: what they hold, and whose title counts."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -17,23 +16,6 @@ def test_a_number_is_not_a_truth(session: Session) -> None:
         assert session.set_metadata(flag=value) is not None
         assert session.seq == number
         assert repr(session.metadata["flag"]) == repr(value)
-
-
-def test_hostile_keys_stay_data(session: Session) -> None:
-    """N-15: keys with a meaning in Python or in hansard are plain data."""
-    names = ("__class__", "__dict__", "__proto__", "id", "seq", "metadata", "", "$ref", "a.b")
-    hostile: dict[str, Any] = {**{key: {"id": "other"} for key in names}, "_log": None}
-    session.patch_metadata(hostile)
-    session.add_message(hostile)
-    session.append("x.hostile", hostile)
-    kept = {key: value for key, value in hostile.items() if value is not None}
-    assert session.metadata == kept
-    assert session.state().metadata == kept
-    assert session.messages() == [hostile]
-    assert list(session.events())[2].data == hostile
-    assert session.id == "s"
-    assert session.seq == 3
-    assert type(session) is Session
 
 
 def titles(store: Store, session_id: str) -> set[object]:

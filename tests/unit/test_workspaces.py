@@ -338,9 +338,11 @@ def test_anything_in_place_of_the_marker_is_not_changed(
 
 
 def test_an_invalid_marker_is_not_overwritten(store: Store, tmp_path: Path) -> None:
-    """N-30: a foreign file of this name is not changed, and the path alone decides."""
+    """N-30, N-74: a foreign file of this name is not changed, and the path alone decides."""
     directory = repository(tmp_path / "project")
-    for text in (b"", b"null", b"{}", b"\xff", b'{"workspace":"","path":""}', b"x" * 100_000):
+    deep = b'{"x":%b%b}' % (b"[" * 20_000, b"]" * 20_000)
+    wrong = (b"", b"null", b"{}", b"\xff", b'{"workspace":"","path":""}', b"x" * 100_000, deep)
+    for text in wrong:
         marker(directory).write_bytes(text)
         say(store, "s").set_workspace(directory)
         assert marker(directory).read_bytes() == text

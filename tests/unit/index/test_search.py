@@ -2,8 +2,6 @@
 
 import random
 import sqlite3
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -305,82 +303,6 @@ def test_an_interrupted_build_continues(tmp_path: Path, monkeypatch: pytest.Monk
         connection.close()
         assert 100 < kept < 300
         assert len(store.search("zebra", limit=1000)) == 400
-
-
-KILLED = """
-import os, sys
-import hansard
-from hansard.index import text_index
-text_index.STEP = 20_000
-real, left = text_index.TextRows._insert, int(sys.argv[2])
-def insert(*args, **options):
-    global left
-    left -= 1
-    if not left:
-        os.kill(os.getpid(), 9)
-    real(*args, **options)
-text_index.TextRows._insert = insert
-hansard.open(sys.argv[1]).search("zebra")
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_build_continues(tmp_path: Path, rng: random.Random) -> None:
-    """Killed while it stores texts, again and again, the next search finds everything."""
-    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
-        fill(store, rng)
-        for number in range(10):
-            say(store, f"t{number}", *["zebra " * 100] * 20)
-        for texts in (5, 40, 70, 100, 60):
-            done = subprocess.run(
-                [sys.executable, "-c", KILLED, str(tmp_path / "store"), str(texts)],
-                timeout=60,
-                check=False,
-            )
-            assert done.returncode == -9
-        found = everything(store)
-        with hansard.open(tmp_path / "store", read_only=True) as reader:
-            assert everything(reader) == found
-
-
-WRITER = """
-import sys
-import hansard
-store = hansard.open(sys.argv[1], durability="os")
-for number in range(int(sys.argv[3])):
-    store.session(f"s{number % 3}").add_message({"role": "user", "content": f"zebra {sys.argv[2]} {number}"})
-    store.search("zebra", limit=3)
-"""
-
-
-@pytest.mark.slow
-def test_concurrent_writers_and_searches(tmp_path: Path) -> None:
-    """While two processes append and search, an acknowledged message is found at once, and in the end all."""
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        writers = [
-            subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "store"), name, "80"])
-            for name in ("a", "b")
-        ]
-        try:
-            number = 0
-            files: set[int] = set()
-            while any(writer.poll() is None for writer in writers):
-                number += 1
-                say(store, "mine", f"lion n{number}")
-                assert places(store, f'"lion n{number}"') == [("mine", number)]
-                files.add(index_of(tmp_path / "store").stat().st_ino)
-            assert [writer.wait(60) for writer in writers] == [0, 0]
-        finally:
-            for writer in writers:
-                writer.kill()
-                writer.wait()
-        assert len(places(store, "zebra", limit=1000)) == 160
-        assert len(set(places(store, "zebra", limit=1000))) == 160
-        # No process rebuilt the index.
-        assert len(files) == 1
-        # A text that was read twice would count twice, and change the ranks.
-        with hansard.open(tmp_path / "store", read_only=True) as reader:
-            assert reader.search("zebra", limit=1000) == store.search("zebra", limit=1000)
 
 
 def test_a_search_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -377,7 +377,7 @@ WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "a key that is empty": (_set(1, key=""), "key"),
     "a key on two appends": (
         lambda lines: [line.update(key="k") for line in lines[1:3]],
-        "key 'k'",
+        "idempotency key 'k' is used twice",
     ),
     "more without a key": (_set(1, more=1), "without an append"),
     "more than there are": (_set(3, key="k", more=9), "9 events of an append are missing"),
