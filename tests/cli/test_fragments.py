@@ -52,7 +52,8 @@ def test_fragments_are_notes(torn: Path) -> None:
     size = sum(length for _, length in places)
     done = hansard("doctor", store=torn)
     assert (done.code, done.err) == (0, "")
-    assert f"sessions/s/log.jsonl: 3 discarded fragments, {size} B" in done.out
+    assert "sessions/s/log.jsonl (and 2 more): crashes have left fragments" in done.out
+    assert f"{size} bytes in all" in done.out
     [diagnostic] = hansard("doctor", "--json", store=torn).json["diagnostics"]
     assert (diagnostic["code"], diagnostic["severity"]) == ("discarded-fragment", "note")
     assert (diagnostic["count"], f"{size} bytes" in diagnostic["reason"]) == (3, True)

@@ -148,6 +148,8 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         """Return the sessions whose ids start with a text; none if there is no store."""
         from click.shell_completion import CompletionItem
 
+        from hansard.cli.completion import is_safe
+
         above: Any = ctx.parent.params.get("store") if ctx.parent else None
         settings = ctx.find_object(Settings)
         named = ctx.params.get("store") or above or (settings.store if settings else None)
@@ -161,7 +163,7 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
             CompletionItem(info.id, help=info.title)
             for info in found
             # A shell ends a word at a line break, and a leading dash is an option.
-            if info.id.isprintable()
+            if info.id.isprintable() and is_safe(info.id)
             if incomplete.startswith("-") or not info.id.startswith("-")
         ]
 

@@ -115,3 +115,9 @@ class Fish(FishComplete):
 
 def _one_line(item: "CompletionItem[str]", *, helped: bool = True) -> "CompletionItem[str]":
     return CompletionItem(item.value, item.type, cell(item.help) if item.help and helped else None)
+
+
+def is_safe(value: str) -> bool:
+    """Return whether a value is safe for the shell that asks."""
+    shell = os.environ.get("_HANSARD_COMPLETE", "").partition("_")[0]
+    return shell in {"bash", "zsh", "fish"} or not _SPECIAL.search(value)
