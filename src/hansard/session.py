@@ -17,7 +17,7 @@ from hansard.event.kinds import CONTROL, MESSAGE_ADDED
 from hansard.session_reader import At, SessionReader, last_seq
 from hansard.state import fold, lineage, view
 from hansard.state.view import View
-from hansard.stream import Stream
+from hansard.stream import GATHER, Stream
 
 if TYPE_CHECKING:
     from hansard.maintenance.redact import DropReport, ScrubReport
@@ -98,19 +98,24 @@ class Session(SessionReader):
         drafts = [_event(kind, data) for kind, data in events]
         return self._append(drafts, key=key, expected_seq=expected_seq)
 
-    def stream(self, /, *, role: str = "assistant", **fields: Any) -> Stream:
+    def stream(
+        self, /, *, role: str = "assistant", gather: float = GATHER, **fields: Any
+    ) -> Stream:
         """Begin a message that is written in parts.
 
         If the process is killed, views show the parts that were written, marked as partial.
 
         Args:
             role: the role of the message.
+            gather: seconds, at most 1, for which texts are gathered before they are written as one part. A
+                kibibyte is written immediately, and so is a text that comes later than this after the last
+                part. With 0, every `write` is a part.
             fields: other members of the message, except its content.
         """
         from hansard.log.names import new_id
 
         stream_id = new_id().replace("-", "")[-_STREAM_ID:]
-        return Stream(self._log, stream_id, {"role": role, **fields})
+        return Stream(self._log, stream_id, {"role": role, **fields}, gather)
 
     def set_metadata(self, /, **changes: Any) -> Event | None:
         """Merge keys into the metadata; None removes a key, and nested dicts are merged.

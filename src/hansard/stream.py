@@ -1,16 +1,29 @@
 """Write a message in parts while a model streams it.
 
-Each part is an event that is written and not synced: it survives a killed process and takes microseconds.
-The finished message is one more event, as durable as any other, and replaces the parts in all views.
+Texts are gathered for a moment, and written as one part. A part is an event that is not synced: it survives
+a killed process and takes microseconds. The finished message is one more event, as durable as any other, and
+replaces the parts in all views.
 """
 
-from typing import Any, Self
+import threading
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final, Self
 
 from hansard.backend.contract import AppendRequest, Log
-from hansard.errors import InvalidEvent
+from hansard.errors import HansardError, InvalidEvent
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+from hansard.log import disk
+
+#: Seconds for which texts are gathered by default, and at most: an interpreter that exits waits for them.
+GATHER: Final = 0.05
+_LONGEST: Final = 1.0
+
+#: Texts of this many bytes, as JSON, are written without waiting.
+_MOST: Final = 1024
+_FRAME: Final = len(b'{"text":""}')
 
 
 class Stream:
@@ -25,23 +38,49 @@ class Stream:
         event: the event of the finished message; None before `finish`.
     """
 
-    __slots__ = ("_log", "_message", "_over", "_texts", "event", "id")
+    __slots__ = (
+        "_due",
+        "_gather",
+        "_log",
+        "_message",
+        "_mutex",
+        "_over",
+        "_size",
+        "_stored",
+        "_texts",
+        "event",
+        "id",
+    )
 
-    def __init__(self, log: Log, stream_id: str, message: dict[str, Any]) -> None:
+    def __init__(self, log: Log, stream_id: str, message: dict[str, Any], gather: float) -> None:
+        if not 0 <= gather <= _LONGEST:
+            raise ValueError(f"gather must be 0 to {_LONGEST:g} seconds, got {gather!r}")
         codec.encode({**message, "content": ""}, "message", wrapped=True)
         self.id = stream_id
         self.event: Event | None = None
         self._log = log
         self._message = codec.decode(codec.encode(message))
+        self._gather = gather
         self._texts: list[str] = []
+        #: How many of the texts are in the log, the bytes of the others, and when these are due.
+        self._stored = 0
+        self._size = 0
+        self._due = 0.0
         self._over = False
+        #: Held while the above change: `_flusher` writes parts from its thread.
+        self._mutex = disk.ForkLock()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and not self._over and self._texts:
+        if self._over or not self._texts:
+            return
+        if kind is None:
             self.finish()
+        else:
+            with suppress(HansardError):  # the error of the block counts
+                self.flush()
 
     @property
     def text(self) -> str:
@@ -49,7 +88,10 @@ class Stream:
         return "".join(self._texts)
 
     def write(self, text: str) -> None:
-        """Append text to the message. When this returns, the text survives a killed process."""
+        """Append text to the message. After `gather` seconds at most, it survives a killed process.
+
+        If this raises, the text is not part of the message.
+        """
         self._check_open()
         if not isinstance(text, str):
             raise InvalidEvent(
@@ -57,11 +99,36 @@ class Stream:
             )
         if not text:
             return
-        data: dict[str, Any] = {"stream": self.id, "text": text}
-        if not self._texts:
+        size = len(codec.encode({"text": text}, "part")) - _FRAME
+        with self._mutex.lock:
+            self._texts.append(text)
+            self._size += size
+            if self._size < _MOST and monotonic() < self._due and _flusher.add(self, self._due):
+                return
+            try:
+                self.flush()
+            except BaseException:
+                if self._stored < len(self._texts):
+                    self._texts.pop()
+                raise
+
+    def flush(self) -> None:
+        """Write what was gathered now."""
+        with self._mutex.lock:
+            try:
+                if self._stored < len(self._texts) and not self._over:
+                    self._append_part()
+            finally:
+                _flusher.remove(self)
+
+    def _append_part(self) -> None:
+        data: dict[str, Any] = {"stream": self.id, "text": "".join(self._texts[self._stored :])}
+        if not self._stored:
             data["message"] = self._message
         self._append(MESSAGE_PART, codec.encode(data, "part"), durable=False)
-        self._texts.append(text)
+        self._stored = len(self._texts)
+        self._size = 0
+        self._due = monotonic() + self._gather
 
     def finish(self, message: dict[str, Any] | None = None) -> Event:
         """Append the complete message: the given one, or one with the text that was written."""
@@ -69,20 +136,24 @@ class Stream:
         if message is None:
             message = {**self._message, "content": self.text}
         data = b'{"message":%b' % codec.encode(message, "message", wrapped=True)
-        # Without parts there is nothing to replace.
-        data += b',"stream":"%b"}' % self.id.encode() if self._texts else b"}"
-        codec.check_size(data, "message")
-        self.event = self._append(MESSAGE_ADDED, data, durable=True)
-        self._over = True
+        with self._mutex.lock:
+            # Without parts there is nothing to replace.
+            data += b',"stream":"%b"}' % self.id.encode() if self._stored else b"}"
+            codec.check_size(data, "message")
+            self.event = self._append(MESSAGE_ADDED, data, durable=True)
+            self._over = True
+        _flusher.remove(self)
         return self.event
 
     def discard(self) -> None:
         """Discard the message; views ignore its parts."""
         self._check_open()
-        if self._texts:
-            data = codec.encode({"stream": self.id, "over": True})
-            self._append(MESSAGE_PART, data, durable=True)
-        self._over = True
+        with self._mutex.lock:
+            if self._stored:
+                data = codec.encode({"stream": self.id, "over": True})
+                self._append(MESSAGE_PART, data, durable=True)
+            self._over = True
+        _flusher.remove(self)
 
     def _append(self, kind: str, data: bytes, *, durable: bool) -> Event:
         new = NewEvent(kind, data, control=False)
@@ -91,3 +162,62 @@ class Stream:
     def _check_open(self) -> None:
         if self._over:
             raise InvalidEvent("this stream was finished or discarded; begin another one")
+
+
+class _Flusher:
+    """Writes what streams have gathered when it is due: one thread of the process, while a stream waits."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        disk.reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Start without a thread, and leave what was gathered to the parent, which has it."""
+        for stream in getattr(self, "_due", ()):
+            stream._stored = len(stream._texts)  # noqa: SLF001 - its one friend
+        #: The streams that wait, and until when.
+        self._due: dict[Stream, float] = {}
+        self._changed = threading.Condition()
+        self._runs = False
+
+    def add(self, stream: Stream, due: float) -> bool:
+        """Flush a stream at a time, or before; return False if there is no thread to do it."""
+        with self._changed:
+            if stream not in self._due:
+                self._due[stream] = due
+                self._changed.notify()
+            if not self._runs:
+                try:
+                    # Not a daemon: an interpreter that exits waits until all is written.
+                    threading.Thread(target=self._run, name="hansard-stream", daemon=False).start()
+                except RuntimeError:
+                    del self._due[stream]
+                    return False
+                self._runs = True
+        return True
+
+    def remove(self, stream: Stream) -> None:
+        """Forget a stream that was flushed, or has ended."""
+        with self._changed:
+            if self._due.pop(stream, None) is not None:
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while (stream := self._next()) is not None:
+            with suppress(Exception):  # the stream's next call tries again, and raises it
+                stream.flush()
+
+    def _next(self) -> Stream | None:
+        """Wait for the next stream that is due; return None when no stream waits."""
+        with self._changed:
+            while self._due:
+                stream = min(self._due, key=self._due.__getitem__)
+                pause = self._due[stream] - monotonic()
+                if pause <= 0:
+                    return stream
+                self._changed.wait(pause)
+            self._runs = False
+        return None
+
+
+_flusher: Final = _Flusher()

@@ -521,7 +521,7 @@ def test_messages_of_another_framework_are_read_and_popped(store: hansard.Store)
 
 def with_streams(session: hansard.Session, *, finished: bool) -> None:
     """Stream two messages, with another one between their parts."""
-    one, other = session.stream(), session.stream()
+    one, other = session.stream(gather=0), session.stream()
     one.write("par")
     session.add_message({"role": "user", "content": "between"})
     other.write("par")

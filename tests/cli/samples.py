@@ -25,7 +25,7 @@ def agent(path: Path) -> None:
         )
         session.add_message({"role": "tool", "tool_call_id": "c1", "content": "sent " * 100})
         session.snapshot("looked")  # 6
-        with session.stream() as answer:  # 7 to 9
+        with session.stream(gather=0) as answer:  # 7 to 9
             answer.write("It was ")
             answer.write("sent.")
         session.record_usage(model="m", input_tokens=1000, output_tokens=20, cost=0.5)  # 10

@@ -43,10 +43,10 @@ def test_emptied_stream_parts_are_not_called_discarded(tmp_path: Path) -> None:
     """After a compaction, parts of a complete message are one line; only a discarded message is called so."""
     with library.open(tmp_path) as opened:
         session = opened.session("s")
-        with session.stream(role="assistant") as message:
+        with session.stream(gather=0, role="assistant") as message:
             message.write("It was ")
             message.write("sent.")
-        with session.stream(role="assistant") as message:
+        with session.stream(gather=0, role="assistant") as message:
             message.write("No")
             message.discard()
         session.compact()
@@ -64,7 +64,7 @@ def test_an_answer_that_was_cut_off_is_marked(tmp_path: Path) -> None:
     """A stream that never ended is marked at the seq that search and views give it."""
     with library.open(tmp_path) as opened:
         session = opened.session("s")
-        with suppress(KeyboardInterrupt), session.stream(role="assistant") as message:
+        with suppress(KeyboardInterrupt), session.stream(gather=0, role="assistant") as message:
             message.write("It was ")
             message.write("sent on")
             raise KeyboardInterrupt

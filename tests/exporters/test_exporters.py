@@ -39,7 +39,7 @@ def conversation(store: hansard.Store, name: str = "support/42") -> hansard.Sess
     session.add_message({"role": "user", "content": "a mistake"})
     session.revert(kept)
     session.append("x.todo", {"what": "buy an umbrella"})
-    with session.stream(role="assistant") as stream:
+    with session.stream(gather=0, role="assistant") as stream:
         stream.write("It will not ")
         stream.write("rain at all.")
     session.add_message({"role": "user", "content": "Thanks \u2028 \x85 ümlaut"})
@@ -107,7 +107,7 @@ def test_what_broke_off_and_what_was_redacted(kind: str) -> None:
     seq = session.add_message({"role": "user", "content": "forget this"}).seq
     session.redact(seq, reason="asked to")
     session.add_message({"role": "user", "content": f"my key is {KEY}"})
-    stream = session.stream(role="assistant")
+    stream = session.stream(gather=0, role="assistant")
     stream.write("half of an ans")
     out = exported(session, kind)
     assert b"half of an ans" in out

@@ -173,7 +173,7 @@ def streaming(run: Run) -> None:
     said = {"role": "assistant", "content": "one two"}
 
     def say() -> None:
-        with run.store.session(ID).stream() as stream:
+        with run.store.session(ID).stream(gather=0) as stream:
             stream.write("one ")
             stream.write("two")
 

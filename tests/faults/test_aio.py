@@ -34,7 +34,7 @@ async def say(store, by):
 said = []
 
 async def stream(store):
-    async with store.session("streamed").stream() as message:
+    async with store.session("streamed").stream(gather=0) as message:
         await message.write("half a ")
         await message.write("sentence")
         os.write(1, b"streams\\n")

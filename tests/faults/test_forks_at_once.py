@@ -19,7 +19,7 @@ def test_a_fork_makes_its_parent_durable_first(tmp_path: Path) -> None:
     with hansard.open(path, durability="sync") as store:
         parent = store.session("s")
         # Two appends that were not synced: a part, and another process's.
-        parent.stream().write("x")
+        parent.stream(gather=0).write("x")
         with hansard.open(path, durability="os") as other:
             other.session("s").add_message({"n": 2})
         with faults.record() as seen:
@@ -69,7 +69,7 @@ def test_a_fork_syncs_what_is_not_synced_yet_and_nothing_twice(tmp_path: Path) -
         parent.add_message({"n": 1})
         (child,) = synced(parent)
         assert child != "s"
-        stream = parent.stream()
+        stream = parent.stream(gather=0)
         stream.write("not synced")
         assert synced(parent)[0] == "s"
         assert "s" not in synced(parent)

@@ -85,7 +85,7 @@ def _key(session: hansard.Session, text: str) -> None:
 
 
 def _stream(session: hansard.Session, text: str) -> None:
-    with session.stream() as stream:
+    with session.stream(gather=0) as stream:
         stream.write(text)
 
 

@@ -230,7 +230,7 @@ def test_a_writer_appends_nothing_after_a_damaged_last_record(tmp_path: Path) ->
 def stream_and_wait(wire: Wire, path: str, texts: list[str]) -> None:
     """Write parts, say so, and stay in the middle of the message."""
     with open_store(path, "sync") as store:
-        stream = store.session("s").stream(role="assistant")
+        stream = store.session("s").stream(gather=0, role="assistant")
         for text in texts:
             stream.write(text)
         wire.tell("written")

@@ -82,7 +82,7 @@ def test_compact_with_vacuum_leaves_no_byte(version: int, servers: Callable[[int
         store.sessions()
         session.set_title("another")
         session.set_metadata(user=words["label"])
-        with store.session("b").stream(role="assistant") as stream:
+        with store.session("b").stream(gather=0, role="assistant") as stream:
             stream.write(words["streamed"])
             store.search("kept")
         store.session("b").set_title(words["purged"])
@@ -139,7 +139,7 @@ def test_parts_of_a_completed_message_are_erased(url: str) -> None:
     with hansard.open(url) as store:
         for name in ("plain", "forked"):
             session = store.session(name)
-            with session.stream(role="assistant") as stream:
+            with session.stream(gather=0, role="assistant") as stream:
                 stream.write("one piece and ")
                 stream.write("another piece")
                 if name == "forked":

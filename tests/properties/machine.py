@@ -323,7 +323,7 @@ class Streaming(Conversations):
     )
     def stream(self, place: int, name: str, begun: Json, text: str) -> None:
         """Begin a message."""
-        stream = self.handle(place, name).stream(**begun)
+        stream = self.handle(place, name).stream(gather=0, **begun)
         self.running.append(Running(stream, name, place, begun))
         if not self.plain.session(name).deleted:
             self._write(self.running[-1], text)

@@ -32,7 +32,7 @@ def fill(session: hansard.Session, begin: int = 0) -> None:
             session.set_metadata(turn=number, title=f"T{number}")
             session.snapshot(f"at {number}")
             session.record_usage(model="m", input_tokens=1, output_tokens=2, cost=0.25)
-    session.stream().write(f"never finished {begin}")
+    session.stream(gather=0).write(f"never finished {begin}")
 
 
 def shown(path: Path) -> Any:

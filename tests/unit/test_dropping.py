@@ -169,7 +169,7 @@ def test_dropped_bytes_are_in_no_file_afterwards(files: Store, tmp_path: Path) -
         session.add_message(secret(more="long " * 200))
         session.append("x.note", secret())
         session.summarize(upto=session.seq, message=secret())
-        with session.stream() as stream:
+        with session.stream(gather=0) as stream:
             stream.write(secret()["content"])
         session.add_message(secret(word=f"word{number}"))
         if number == 3:
@@ -201,7 +201,7 @@ def test_dropped_bytes_are_not_in_the_checkpoint(
     session = files.session("s")
     talk(session, 0, 9)
     session.summarize(upto=3, message={"content": HIDDEN})
-    stream = session.stream()
+    stream = session.stream(gather=0)
     stream.write("never finished")
     session.compact()
     checkpoint = tmp_path / "store" / "sessions" / "s" / "checkpoint"

@@ -50,7 +50,7 @@ def test_redacted_and_scrubbed_text_is_gone_from_parts_and_metadata(
     """N-66: redacted stream parts and scrubbed metadata are erased, also from the index."""
     session = store.session("s")
     session.set_metadata(note=f"it is {HIDDEN}", other=1)
-    stream = session.stream(role="assistant")
+    stream = session.stream(gather=0, role="assistant")
     for word in ("I ", "say ", f"{HIDDEN}-", "now"):
         stream.write(word)
     session.compact()
@@ -86,7 +86,7 @@ def test_a_bare_seq_in_the_middle_of_a_stream_shows_what_it_began_with(
 ) -> None:
     """F-101: compaction removes the text of finished parts, and keeps what the message began with."""
     session = store.session("s")
-    stream = session.stream(role="assistant", name="Ada", big=2**63)
+    stream = session.stream(gather=0, role="assistant", name="Ada", big=2**63)
     for word in ("one ", "two ", "three "):
         stream.write(word)
     stream.finish()

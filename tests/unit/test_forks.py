@@ -24,7 +24,7 @@ def converse(session: Session) -> Session:
     session.add_message(SECRET)
     session.snapshot("start")
     session.record_usage(model="m", input_tokens=3, output_tokens=4, cost=0.5)
-    stream = session.stream()
+    stream = session.stream(gather=0)
     stream.write("never ")
     stream.write("finished")
     session.append("x.todo", {"n": 1})

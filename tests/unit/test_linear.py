@@ -164,12 +164,12 @@ def redacting(session: hansard.Session, number: int) -> None:
 def streaming(session: hansard.Session, number: int) -> None:
     """Add a message, and leave one unfinished."""
     plain(session, number)
-    session.stream().write(f"half{number}")
+    session.stream(gather=0).write(f"half{number}")
 
 
 def streamed(session: hansard.Session, number: int) -> None:
     """Add a message that was streamed."""
-    with session.stream() as stream:
+    with session.stream(gather=0) as stream:
         stream.write(f"word{number}")
 
 
@@ -179,7 +179,7 @@ def family(store: hansard.Store, shape: str, count: int, grow: Grow) -> None:
     secrets = " ".join(f"secret{number}" for number in range(1, count))
     root.set_title(f"hello {secrets}")
     root.add_message({"role": "user", "content": f"hello {secrets}"})
-    root.stream().write("hello half")
+    root.stream(gather=0).write("hello half")
     for number in range(1, count):
         last = (last if shape == "chain" else root).fork(f"s{number}")
         grow(last, number)

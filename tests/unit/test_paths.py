@@ -83,7 +83,7 @@ def test_messages_are_told_with_their_seqs(session: hansard.Session) -> None:
     assert told(view="history") == [(1, "a"), (2, "b"), (3, "c"), (5, "d"), (7, "e")]
     session.summarize(upto=2, message={"role": "system", "content": "S"})
     assert told() == [(8, "S"), (7, "e")]
-    with session.stream() as message:
+    with session.stream(gather=0) as message:
         message.write("par")
         assert told(last=1) == [(9, "par")]
     assert [text for _, text in told()] == texts(session)

@@ -60,7 +60,7 @@ def run(session: Session, prompt: dict[str, Any], *, fails_at: str) -> None:
     session.add_message(CALL)
     step("before the result")
     session.add_message(RESULT)
-    with session.stream() as stream:
+    with session.stream(gather=0) as stream:
         stream.write("The answer ")
         step("amid the answer")
         stream.write("is 42.")
@@ -108,7 +108,7 @@ def test_arguments_and_results_are_copies(store: Store) -> None:
     assert store.session("plain").messages() == [{"content": {"list": [1]}}]
     session = store.session("s")
     fields: dict[str, Any] = {"meta": {"a": [1]}}
-    stream = session.stream(**fields)
+    stream = session.stream(gather=0, **fields)
     fields["meta"]["a"].append(2)
     stream.write("x")
     better = {"role": "assistant", "content": ["x"], **copy.deepcopy(fields)}

@@ -41,7 +41,7 @@ def test_secrets_are_gone_everywhere_at_all_times(store: Store) -> None:
     )
     session.append("x.call", {"header": f"Bearer {KEY}", "code": 200})
     session.summarize(upto=1, message={"role": "system", "content": f"The key is {KEY}."})
-    with session.stream() as answer:
+    with session.stream(gather=0) as answer:
         answer.write("it is " + KEY[:9])
         answer.write(KEY[9:])
     child = session.fork("b")
@@ -180,7 +180,7 @@ def test_what_an_earlier_scrub_took_out_of_a_fork_s_origin_stands(store: Store) 
 def test_the_words_of_the_format_stay(store: Store) -> None:
     """N-66: names of members and streams stay; content in them is removed."""
     session = store.session("a")
-    with session.stream() as answer:
+    with session.stream(gather=0) as answer:
         answer.write("the message")
     stream = next(event.data["stream"] for event in session.events() if "stream" in event.data)
     session.snapshot("a label")
@@ -218,7 +218,7 @@ def test_texts_are_not_found_in_what_replaced_others(store: Store) -> None:
 def test_a_key_across_two_parts_is_found(store: Store) -> None:
     """A secret across two parts of a stream is removed, finished or not."""
     session = store.session("a")
-    stream = session.stream()
+    stream = session.stream(gather=0)
     stream.write("the key: " + KEY[:12])
     stream.write(KEY[12:] + " ok")
     assert KEY in shown(session)
@@ -230,7 +230,7 @@ def test_a_key_across_two_parts_is_found(store: Store) -> None:
 def test_the_whole_message_outlives_its_parts(store: Store) -> None:
     """If only the parts contain a secret, they are removed and the message stays."""
     session = store.session("a")
-    with session.stream() as answer:
+    with session.stream(gather=0) as answer:
         answer.write(f"key {KEY}")
         answer.finish({"role": "assistant", "content": "I will not repeat the key."})
     session.scrub()
@@ -241,7 +241,7 @@ def test_the_whole_message_outlives_its_parts(store: Store) -> None:
 def test_what_is_redacted_while_it_is_streamed_stays_away(store: Store) -> None:
     """A message that was redacted by one of its parts stays hidden when its stream is finished."""
     session = store.session("a")
-    stream = session.stream()
+    stream = session.stream(gather=0)
     stream.write("some")
     session.redact(session.seq)
     assert session.messages() == []

@@ -1,6 +1,11 @@
 """Claims about messages that are said bit by bit."""
 
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +17,7 @@ from tests.crashlab import faults
 
 def test_a_finished_message_is_one_message(session: Session) -> None:
     """A streamed message reads like an added one; its parts are events and not messages."""
-    with session.stream(role="assistant", name="n") as stream:
+    with session.stream(gather=0, role="assistant", name="n") as stream:
         stream.write("par")
         stream.write("")
         assert session.messages() == [
@@ -32,7 +37,7 @@ def test_a_finished_message_is_one_message(session: Session) -> None:
 
 def test_what_is_over_is_over(session: Session) -> None:
     """A finished or discarded stream takes no more text; other types are refused."""
-    done, gone = session.stream(), session.stream()
+    done, gone = session.stream(gather=0), session.stream()
     done.write("a")
     done.finish()
     gone.discard()
@@ -41,11 +46,11 @@ def test_what_is_over_is_over(session: Session) -> None:
             with pytest.raises(hansard.InvalidEvent, match="begin another"):
                 call()
     with pytest.raises(hansard.InvalidEvent, match="must be a string, got dict"):
-        session.stream().write({"a": 1})  # type: ignore[arg-type]
+        session.stream(gather=0).write({"a": 1})  # type: ignore[arg-type]
     with pytest.raises(hansard.InvalidEvent):
-        session.stream(role="user", of={1, 2})
+        session.stream(gather=0, role="user", of={1, 2})
     with pytest.raises(hansard.InvalidEvent):
-        session.stream().write("\ud800")
+        session.stream(gather=0).write("\ud800")
     assert session.seq == 2
 
 
@@ -61,7 +66,7 @@ def syncing(tmp_path: Path) -> Iterator[Session]:
 
 def test_parts_are_not_synced_and_the_message_is(syncing: Session) -> None:
     """N-37: a hundred parts cost one write each and no sync; the message is synced once."""
-    stream = syncing.stream()
+    stream = syncing.stream(gather=0)
     with faults.record() as seen:
         for number in range(100):
             stream.write(f"{number} ")
@@ -74,7 +79,7 @@ def test_parts_are_not_synced_and_the_message_is(syncing: Session) -> None:
     assert operations.count("sync") == 1
     assert operations.index("write") < operations.index("sync")
     with faults.record() as seen:
-        other = syncing.stream()
+        other = syncing.stream(gather=0)
         other.write("x")
         other.discard()
     assert [call.operation for call in seen.calls].count("sync") == 1
@@ -84,7 +89,7 @@ def test_what_parts_begin_is_durable_with_their_message(tmp_path: Path) -> None:
     """N-37, F-31: a session that begins with a part has its directories synced with the first message."""
     with hansard.open(tmp_path / "store", durability="sync") as store:
         session = store.session("s")
-        stream = session.stream()
+        stream = session.stream(gather=0)
         with faults.record() as seen:
             stream.write("a")
         before = [call.operation for call in seen.calls]
@@ -98,7 +103,7 @@ def test_what_parts_begin_is_durable_with_their_message(tmp_path: Path) -> None:
 
 def test_an_error_in_write_says_so_and_keeps_the_rest(syncing: Session) -> None:
     """N-29: a part that cannot be written raises; earlier parts stay."""
-    stream = syncing.stream()
+    stream = syncing.stream(gather=0)
     stream.write("a")
     with faults.short("half"), pytest.raises(hansard.HansardError):
         stream.write("b")
@@ -110,10 +115,152 @@ def test_an_error_in_write_says_so_and_keeps_the_rest(syncing: Session) -> None:
 
 def test_a_message_begun_before_a_revert_is_shown_whole(session: Session) -> None:
     """N-59: a view after a revert includes the beginning of a message that continues after it."""
-    stream = session.stream()
+    stream = session.stream(gather=0)
     stream.write("one ")
     session.add_message({"role": "user", "content": "dropped"})
     reverted = session.revert(1)
     stream.write("two")
     expected = [{"role": "assistant", "content": "one two", "partial": True}]
     assert session.messages(after=reverted.seq) == session.messages(last=1) == expected
+
+
+# -- gathering ----------------------------------------------------------------------------------
+
+TOKENS = [f"word{number % 10} " for number in range(2000)]
+
+
+def test_streaming_costs_few_events_and_bytes(tmp_path: Path) -> None:
+    """2,000 tokens take 100 seqs and three times their bytes at most, parts and message together."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        session = store.session("s")
+        with session.stream() as stream:
+            for token in TOKENS:
+                stream.write(token)
+        text = "".join(TOKENS)
+        assert session.messages() == [{"role": "assistant", "content": text}]
+        assert session.seq <= 100
+        size = (tmp_path / "store/sessions/s/log.jsonl").stat().st_size
+        assert size <= 3 * len(text)
+        parts = [event for event in session.events() if event.kind == "message.part"]
+        # In order, and all but what the message itself brought.
+        assert text.startswith("".join(part.data["text"] for part in parts))
+        assert all(len(part.raw) < 1024 + 100 for part in parts)
+
+
+def wait_for(session: Session, content: str, seconds: float = 10.0) -> None:
+    """Wait until a view shows a partial message with this content."""
+    deadline = time.monotonic() + seconds
+    while session.messages(last=1)[0]["content"] != content:
+        assert time.monotonic() < deadline, session.messages(last=1)
+        time.sleep(0.005)
+
+
+def test_a_late_text_does_not_keep_the_earlier_ones_waiting(session: Session) -> None:
+    """What was gathered is written after `gather` seconds, also if no other text comes."""
+    stream = session.stream(gather=0.1)
+    stream.write("first")
+    assert session.messages(last=1)[0]["content"] == "first"
+    stream.write(", second")
+    stream.write(", third")
+    assert (session.seq, stream.text) == (1, "first, second, third")
+    wait_for(session, "first, second, third")
+    assert session.seq == 2
+    time.sleep(0.11)
+    stream.write(", late")
+    assert session.messages(last=1)[0]["content"] == "first, second, third, late"
+    stream.write(", flushed")
+    stream.flush()
+    assert session.messages(last=1)[0]["content"].endswith(", late, flushed")
+    stream.flush()
+    assert session.seq == 4
+    stream.finish()
+
+
+@pytest.mark.parametrize("gather", [-0.01, 1.01, float("nan")])
+def test_gather_has_bounds(session: Session, gather: float) -> None:
+    """A text waits for a second at most: an exit of the interpreter waits for it."""
+    with pytest.raises(ValueError, match="gather must be 0 to 1 seconds"):
+        session.stream(gather=gather)
+
+
+def test_what_was_gathered_is_written_when_the_block_raises(session: Session) -> None:
+    """An error leaves all that was written, as a partial message; a discarded stream leaves nothing."""
+    with suppress(KeyError), session.stream(gather=1) as stream:
+        for text in ("a", "b", "c"):
+            stream.write(text)
+        raise KeyError
+    assert session.messages() == [{"role": "assistant", "content": "abc", "partial": True}]
+    with session.stream(gather=1) as stream:
+        for text in ("a", "b", "c"):
+            stream.write(text)
+        stream.discard()
+    assert len(session.messages()) == 1
+    assert no_thread_waits()
+
+
+def no_thread_waits(seconds: float = 5.0) -> bool:
+    """Return whether the thread that flushes streams ends soon."""
+    deadline = time.monotonic() + seconds
+    while any(thread.name == "hansard-stream" for thread in threading.enumerate()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def test_a_flush_that_fails_is_tried_again(syncing: Session) -> None:
+    """N-29: what cannot be written stays gathered; the next text brings it, or the error."""
+    stream = syncing.stream(gather=0.02)
+    stream.write("a")
+    with faults.short("half"):
+        stream.write("b")
+        assert no_thread_waits()
+    assert syncing.messages(last=1)[0]["content"] == "a"
+    stream.write("c")
+    stream.flush()
+    assert syncing.messages(last=1)[0]["content"] == stream.text == "abc"
+
+
+def test_many_streams_keep_their_order(session: Session) -> None:
+    """The parts of concurrent streams are complete, in order, each in its own message."""
+    streams = [session.stream(gather=0.01, name=str(number)) for number in range(5)]
+    for token in TOKENS[:400]:
+        for stream in streams:
+            stream.write(token)
+    for stream in streams:
+        stream.flush()
+    text = "".join(TOKENS[:400])
+    assert [message["content"] for message in session.messages()] == [text] * 5
+    for stream in streams:
+        stream.finish()
+    assert no_thread_waits()
+
+
+KILLED = """
+import os, sys, time
+import hansard
+
+stream = hansard.open(sys.argv[1], durability="os").session("s").stream()
+for text in ("a", "b", "c"):
+    stream.write(text)
+if sys.argv[2] == "kill":
+    time.sleep(0.5)
+    os.kill(os.getpid(), 9)
+if sys.argv[2] == "fork":
+    # The child has the same texts, and its parent writes them.
+    if os.fork() == 0:
+        stream.flush()
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.parametrize("end", ["kill", "fork", "exit"])
+def test_what_is_older_than_gather_survives_its_process(tmp_path: Path, end: str) -> None:
+    """N-39: a killed process leaves what it wrote 50 ms before; one that exits leaves all, once."""
+    path = tmp_path / "store"
+    process = subprocess.run([sys.executable, "-c", KILLED, str(path), end], check=False)
+    assert process.returncode == (-9 if end == "kill" else 0)
+    with hansard.open(path) as store:
+        (message,) = store.session("s").messages()
+        assert message == {"role": "assistant", "content": "abc", "partial": True}

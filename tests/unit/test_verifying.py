@@ -138,7 +138,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         session.set_title("right")
         session.snapshot("here")
         session.redact(2)
-        session.stream(role="assistant").write("never finished")
+        session.stream(gather=0, role="assistant").write("never finished")
         session.compact()
         # So little is not joined with what is before it.
         session.add_message({"n": 1})

@@ -24,6 +24,8 @@ MESSAGES = messages(2_000)
 LONG = 100_000
 #: What a fork may take on disk, in bytes.
 FORK = 2_000
+#: Maximum events for 2,000 streamed tokens.
+SEQS = 100
 
 
 def append_os(directory: Path) -> Result:
@@ -289,7 +291,7 @@ def fork(directory: Path) -> Result:
 
 def parts(directory: Path) -> Result:
     """A part of a streamed message in a `"sync"` store, and a message in an `"os"` store."""
-    stream = hansard.open(directory / "store").session("s").stream()
+    stream = hansard.open(directory / "store").session("s").stream(gather=0)
     session = hansard.open(directory / "other", durability="os", auto_compact=False).session("s")
     message = {"role": "assistant", "content": "word "}
     ours, limit, ratio = alternate(
@@ -298,6 +300,21 @@ def parts(directory: Path) -> Result:
         7,
     )
     return Result("parts", claim_of(parts), f"{ours:.1f} µs", f"{limit:.1f} µs", ratio, 1.5)
+
+
+def streaming(directory: Path) -> Result:
+    """Bytes of log for 2,000 streamed tokens, parts and message, and bytes of their text."""
+    store = hansard.open(directory / "store", auto_compact=False)
+    session = store.session("s")
+    tokens = [f"word{number % 10} " for number in range(2000)]
+    with session.stream() as stream:
+        for token in tokens:
+            stream.write(token)
+    text = len("".join(tokens))
+    size = (directory / "store/sessions/s/log.jsonl").stat().st_size
+    assert session.seq <= SEQS, f"2,000 tokens take {session.seq} seqs"
+    store.close()
+    return Result("streaming", claim_of(streaming), f"{size} B", f"{text} B", size / text, 3.0)
 
 
 def start(directory: Path) -> Result:
@@ -348,5 +365,6 @@ ALL: list[Callable[[Path], Result]] = [
     seen,
     fork,
     parts,
+    streaming,
     start,
 ]

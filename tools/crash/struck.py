@@ -47,7 +47,7 @@ class Wrong(AssertionError):
 
 
 def _stream(store: hansard.Store, kept: dict[str, Any]) -> None:
-    kept["stream"] = store.session("s").stream()
+    kept["stream"] = store.session("s").stream(gather=0)
 
 
 def _write(_: hansard.Store, kept: dict[str, Any]) -> None:

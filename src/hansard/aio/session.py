@@ -89,6 +89,7 @@ class Stream(Twin[hansard.Stream]):
         return None if self._made is None else self._made.event
 
     write = awaited(hansard.Stream.write)
+    flush = awaited(hansard.Stream.flush)
     finish = awaited(hansard.Stream.finish)
     discard = awaited(hansard.Stream.discard)
 

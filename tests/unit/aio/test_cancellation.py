@@ -184,7 +184,7 @@ async def test_a_cancelled_stream_is_partial(tmp_path: Path) -> None:
     begun = asyncio.Event()
 
     async def speak() -> None:
-        async with session.stream(name="bot") as message:
+        async with session.stream(gather=0, name="bot") as message:
             await message.write("half a ")
             await message.write("sentence")
             begun.set()

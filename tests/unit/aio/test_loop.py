@@ -53,13 +53,14 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     await session.set_workspace()
     await session.record_usage(model="m", input_tokens=3)
     await session.snapshot("here")
-    async with session.stream() as begun:
+    async with session.stream(gather=0) as begun:
         stream: Any = Used(begun)
         await stream.write("par")
         await stream.write("tial")
+        await stream.flush()
         assert (stream.text, stream.event, bool(stream.id)) == ("partial", None, True)
         await stream.finish()
-    other: Any = Used(session.stream(role="user"))
+    other: Any = Used(session.stream(gather=0, role="user"))
     await other.write("never mind")
     await other.discard()
     await session.summarize(upto=2, message=MESSAGE)

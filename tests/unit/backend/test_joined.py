@@ -15,7 +15,7 @@ def test_only_whole_messages_are_joined_where_they_stand(tmp_path: Path) -> None
         store.session("plain").add_messages([{"n": 1}, {"n": {"m": 2}}])
         store.session("other").add_message({"n": 1})
         store.session("other").append("x.other", {})
-        store.session("streamed").stream().write("word")
+        store.session("streamed").stream(gather=0).write("word")
     backend = LocalBackend(str(tmp_path / "s"), read_only=True)
 
     def joined(name: str, **bounds: int) -> list[bytes | None]:

@@ -118,7 +118,7 @@ def test_invalid_arguments_are_refused(store: Store) -> None:
 def test_a_stream_counts_as_finished_when_another_event_follows_it(store: Store) -> None:
     """A stream is found up to its last part before another event, and finally as the finished message."""
     session = store.session("a")
-    stream = session.stream()
+    stream = session.stream(gather=0)
     stream.write("zebra and ")
     stream.write("li")
     say(store, "a", "hello")
@@ -131,7 +131,7 @@ def test_a_stream_counts_as_finished_when_another_event_follows_it(store: Store)
     assert places(store, "zebra") == [("a", 4)]
     stream.finish()
     assert places(store, "zebra") == [("a", 6)]
-    other = session.stream()
+    other = session.stream(gather=0)
     other.write("giraffe")
     say(store, "a", "hello")
     assert places(store, "giraffe") == [("a", 7)]
@@ -141,7 +141,7 @@ def test_a_stream_counts_as_finished_when_another_event_follows_it(store: Store)
 
 def test_a_fork_inside_a_stream_finds_the_parts_that_it_inherits(store: Store) -> None:
     """A fork shows the parts before it as a message; the parent shows the finished one, at another seq."""
-    stream = store.session("a").stream()
+    stream = store.session("a").stream(gather=0)
     stream.write("zebra ")
     store.session("a").fork("b")
     assert places(store, "zebra") == [("b", 1)]

@@ -84,7 +84,7 @@ def test_a_session_that_cannot_be_compacted_stops_no_other(tmp_path: Path) -> No
 def test_a_label_that_comes_while_compaction_begins_is_not_overlooked(store: Store) -> None:
     """N-48: pinned seqs are read after the segment is sealed, not when compaction is called."""
     session = store.session("s")
-    stream = session.stream(role="assistant")
+    stream = session.stream(gather=0, role="assistant")
     stream.write("a")
     log = store._backend.log("s")
     forget = compaction_filter(lambda: log.reader().controls(), set)
@@ -102,7 +102,7 @@ def test_a_fork_that_is_made_while_the_store_is_compacted_is_what_it_was(store: 
     """N-48, N-50: forks and their reverts that are made during a compaction of the store count."""
     for name in ("a", "b", "c", "d"):
         session = store.session(name)
-        stream = session.stream(role="assistant")
+        stream = session.stream(gather=0, role="assistant")
         for word in ("one ", "two ", "three "):
             stream.write(word)
         stream.finish()
@@ -131,7 +131,7 @@ def test_a_place_that_comes_while_a_session_is_compacted_is_kept(
     """N-48, N-50: pinned seqs are checked again before a rewritten segment gets its name."""
     monkeypatch.setattr("hansard.backend.local.compact._TELL", 1)
     session = store.session("s")
-    stream = session.stream(role="assistant")
+    stream = session.stream(gather=0, role="assistant")
     for word in ("one ", "two ", "three "):
         stream.write(word)
     stream.finish()
@@ -195,7 +195,7 @@ def test_whatever_fails_in_one_session_stops_no_other(
 def test_a_far_fork_pins_the_event_that_it_points_to(store: Store) -> None:
     """N-50: a revert or a snapshot of a distant fork keeps the parts of the session that has them."""
     session = store.session("root")
-    with session.stream() as stream:
+    with session.stream(gather=0) as stream:
         stream.write("one ")
         stream.write("two")
     for number in range(5):

@@ -280,7 +280,7 @@ def test_streams_are_known_after_a_repair_of_a_lost_index(path: Path) -> None:
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = store.session("a")
         session.add_messages([message(f"{number} of many") for number in range(200)])
-        stream = session.stream(role="assistant")
+        stream = session.stream(gather=0, role="assistant")
         stream.write("the hidden word")
         session.compact()
         stream.write("more")

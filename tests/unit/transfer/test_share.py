@@ -60,7 +60,7 @@ def test_no_key_gets_out(key: str) -> None:
         assert lines[2]["data"]["message"]["tool_calls"][0]["id"] == "c1"
         # It was there to be found.
         assert telltale(text) in str(shared(session, redact=False))
-        with session.stream() as stream:
+        with session.stream(gather=0) as stream:
             for at in range(0, len(text), 5):
                 stream.write(text[at : at + 5])
         before = list(session.events())
@@ -107,7 +107,7 @@ def test_what_was_taken_out_is_blank_whatever_is_asked_for(store: Store, redact:
     """N-67: a redacted message and its parts are in no export, with or without redaction."""
     session = store.session("s")
     gone = session.add_message({"role": "user", "content": "my card is 4111-1111"})
-    with session.stream() as stream:
+    with session.stream(gather=0) as stream:
         stream.write("your card 4111-")
         stream.write("1111 is fine")
     streamed = session.seq

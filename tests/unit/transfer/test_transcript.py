@@ -87,7 +87,7 @@ def hostile(store: Store, text: str) -> Session:
     session.append("x.event", {text: text})
     session.snapshot(text)
     session.record_usage(model=text)
-    stream = session.stream(role="assistant")
+    stream = session.stream(gather=0, role="assistant")
     stream.__enter__()
     stream.write(text)
     return session.fork(f"fork {text}"[:100])
@@ -146,7 +146,7 @@ def test_a_transcript_tells_what_happened(store: Store) -> None:
     session.record_usage(model="m-1", input_tokens=12)
     session.close()
     child = session.fork("c")
-    stream = child.stream()
+    stream = child.stream(gather=0)
     stream.__enter__()
     stream.write("I was")
     for format in ("markdown", "html"):

@@ -46,7 +46,7 @@ def fill(store: Store) -> Session:
     session = store.create("a/1", metadata={"title": "Refund", "user": "u7"})
     session.add_message(USER)
     session.add_messages([{"role": "assistant", "content": "x" * 3000}, USER], key="turn-1")
-    with session.stream() as stream:
+    with session.stream(gather=0) as stream:
         stream.write("par")
         stream.write("tial")
     session.snapshot("here")
@@ -57,7 +57,7 @@ def fill(store: Store) -> Session:
     child.revert("here")
     child.record_usage(model="m", input_tokens=3, cost=0.25)
     grandchild = child.fork("a/3", at=6)
-    open_stream = grandchild.stream(role="assistant")
+    open_stream = grandchild.stream(gather=0, role="assistant")
     open_stream.__enter__()
     open_stream.write("I was about to")
     grandchild.summarize(upto=4, message={"role": "system", "content": "short"})
@@ -174,7 +174,7 @@ def test_parts_are_left_out_unless_asked_for(make: Callable[..., Store]) -> None
     """By default the parts of finished messages are empty, as after a compaction; seqs do not change."""
     source = make()
     session = source.session("s")
-    with session.stream() as stream:
+    with session.stream(gather=0) as stream:
         stream.write("par")
         stream.write("tial")
     assert b'"par"' not in exported(session)
@@ -514,7 +514,7 @@ def test_a_copy_goes_on_after_its_source_was_compacted(tmp_path: Path) -> None:
     """N-84: stream parts that a compaction of the source emptied are no difference."""
     with hansard.open(tmp_path / "from") as source, hansard.open(tmp_path / "to") as target:
         session = source.session("s")
-        with session.stream(role="assistant") as message:
+        with session.stream(gather=0, role="assistant") as message:
             message.write("whole")
         assert source.copy_to(target).failed == {}
         session.compact()

@@ -49,14 +49,14 @@ def _batch(session: "Session", needle: str) -> int:
 
 
 def _streamed(session: "Session", needle: str) -> int:
-    with session.stream() as answer:
+    with session.stream(gather=0) as answer:
         answer.write(f"it is {needle[:7]}")
         answer.write(f"{needle[7:]} indeed")
     return session.seq
 
 
 def _unfinished(session: "Session", needle: str) -> int:
-    answer = session.stream()
+    answer = session.stream(gather=0)
     answer.write(f"it is {needle}")
     answer.write(" and")
     return session.seq

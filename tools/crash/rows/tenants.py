@@ -172,7 +172,7 @@ def _each(*calls: Callable[[hansard.Session], object]) -> list[Question]:
 
 
 def _streamed(session: hansard.Session) -> object:
-    with session.stream() as stream:
+    with session.stream(gather=0) as stream:
         stream.write("a")
     return session.messages()
 
