@@ -16,7 +16,7 @@ from hansard.backend.contract import LogReader
 from hansard.errors import HansardError, InvalidEvent, InvalidExport, UnknownFormat
 from hansard.event import codec
 from hansard.event.event import Event
-from hansard.event.kinds import MESSAGE_ADDED, SESSION_FORKED, check_kind
+from hansard.event.kinds import MESSAGE_ADDED, check_kind
 from hansard.log import format
 from hansard.state import lineage
 from hansard.state.lineage import ForkedReader
@@ -129,9 +129,6 @@ _encode = msgspec.json.Encoder().encode
 Format = Literal["jsonl", "markdown", "html"]
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
-#: Kind of the first event of a fork that was exported with what it inherits, and is not a fork any more.
-_WAS_FORKED: Final = "x.forked"
-
 
 def export(
     log: LogReader,
@@ -174,24 +171,18 @@ def _jsonl(
     digest.update(line)
     yield line
     events = redactions = 0
-    given = share.given_away(log, upto, redact=redacted, after=after, parts=parts, alone=True)
+    given = share.given_away(
+        log, upto, redact=redacted, after=after, parts=parts, alone=True, forked=own_only
+    )
     for event, more, count in given:
         events += 1
         redactions += count
-        line = line_of(event if own_only else alone(event), more)
+        line = line_of(event, more)
         digest.update(line)
         yield line
     end = _encode({"hansard": "end", "events": events, "redactions": redactions})[:-1]
     digest.update(end)
     yield b'%b,"sha256":"%b"}\n' % (end, digest.hexdigest().encode())
-
-
-def alone(event: Event) -> Event:
-    """Return an event so that it does not make a fork of a session that has all that it inherits."""
-    # Only the first event would: that of a fork at seq 0.
-    if event.seq == 1 and event.kind == SESSION_FORKED:
-        return msgspec.structs.replace(event, kind=_WAS_FORKED)
-    return event
 
 
 def _version() -> str:

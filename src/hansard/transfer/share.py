@@ -15,7 +15,7 @@ from hansard.backend.contract import LogReader
 from hansard.errors import SessionNotFound
 from hansard.event import secrets
 from hansard.event.event import Event
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
 from hansard.log import format
 from hansard.maintenance.compact import compaction_filter, masked
 from hansard.state import redaction
@@ -28,6 +28,9 @@ VERSION: Final = 1
 #: The kind of a redacted message whose redaction is not in the copy, and of an application event whose kind
 #: contained a credential.
 _REDACTED: Final = "x.redacted"
+
+#: The kind of the first event of a fork that is copied with what it inherits, and is not a fork any more.
+_WAS_FORKED: Final = "x.forked"
 
 Hook = Callable[[dict[str, Any]], dict[str, Any] | None]
 
@@ -107,6 +110,7 @@ def given_away(
     after: int = 0,
     parts: bool = True,
     alone: bool = False,
+    forked: bool = True,
 ) -> Iterator[Shared]:
     """Yield the events with after < seq <= upto, without redacted data.
 
@@ -118,6 +122,7 @@ def given_away(
         parts: include the stream parts of finished messages; otherwise they are empty, as after a compaction.
         alone: change the events so that they form a separate session. Inherited events lose their idempotency
             keys: a fork does not know those of its parent, and may use them again.
+        forked: the copy of a fork is a fork. Otherwise it has all that it inherits.
     """
     # Read after the last seq: every redaction up to now applies.
     redactions = redactions_of(log)
@@ -128,6 +133,10 @@ def given_away(
     for chunk in log.read(after, upto):
         keyed = chunk.keyed()
         for found in chunk.events():
+            if not forked and found.seq == 1 and found.kind == SESSION_FORKED:
+                # Only the first event would make a fork of the copy: that of a fork at seq 0. Renamed before
+                # it is masked: redactions and drops cover it in the copy, so its data must not be there.
+                found = msgspec.structs.replace(found, kind=_WAS_FORKED)  # noqa: PLW2901
             event = masked(redactions, found)
             if event is found:
                 event = redactions.mask(found)

@@ -137,6 +137,33 @@ def test_a_fork_is_exported_without_its_parents_keys(make: Callable[..., Store])
     assert target.session("c/1").add_message(USER, key="k").seq == own.seq
 
 
+def test_the_event_of_a_fork_can_be_dropped_in_a_copy_and_is_still_the_same(
+    make: Callable[..., Store],
+) -> None:
+    """A drop that covers the event of a fork hides it in a copy that is not a fork, and so in its export.
+
+    The same file is then the same session, also after a compaction has erased what was dropped.
+    """
+    store = make()
+    store.session("a/parent").add_message({"role": "user", "content": "hello"})
+    for dropped, data in (
+        (False, {"parent": "a/parent", "seq": 0}),
+        (True, {"redacted": True}),
+    ):
+        child = store.session("a/parent").fork(f"b/{dropped}", at=0)
+        child.add_messages([{"role": "user", "content": text} for text in ("one", "two")])
+        if dropped:
+            child.drop_history(3)
+        assert child.parent == "a/parent"
+        file, target = exported(child), make()
+        target.import_session(file)
+        (copy, *_) = target.session(child.id).events()
+        assert (copy.kind, {**data, **copy.data}) == ("x.forked", copy.data)
+        assert events_of(exported(target.session(child.id))) == events_of(file)
+        target.compact()
+        assert target.import_session(file).already
+
+
 def test_a_fork_alone_needs_its_parent(make: Callable[..., Store]) -> None:
     """N-51, N-89: a fork's own events become a fork where its parent is, and are refused elsewhere."""
     source, target = make(), make()
