@@ -344,14 +344,17 @@ class Session(SessionReader):
         child._log.append(AppendRequest([draft], new_only=True, before=seq))
         try:
             # A purge looks for children after the session was deleted. So a child that was created too late
-            # to be seen finds its parent deleted here.
-            deleted = self._log.reader().head() is None
+            # to be seen finds its parent deleted here, or another session under its id (F-67).
+            now = self._log.reader().head()
         except SessionDeleted:
-            deleted = True
-        if deleted:
-            self._backend.delete(child.id, expected_seq=seq + 1)
-            self._backend.purge(child.id)
-            raise SessionDeleted(f"session {self.id!r} was deleted while it was being forked")
+            now = None
+        if now is None or now.created != head.created:
+            from hansard.maintenance import trash
+
+            problem = f"session {self.id!r} was deleted while it was being forked"
+            if not trash.withdraw(self._backend, child.id, seq + 1):
+                problem += f"; {child.id!r} is not purged, because another process uses it"
+            raise SessionDeleted(problem)
         return child
 
     def compare(

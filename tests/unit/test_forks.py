@@ -58,6 +58,71 @@ def test_a_fork_is_one_event_and_has_all_that_its_parent_had(session: Session) -
             assert getattr(after, field) == getattr(before, field)
 
 
+def _purge_at_once(store: Store) -> None:
+    """Delete and purge the parent, as a purge does that looked for forks before, and use its id again."""
+    store.delete("s")
+    store._backend.purge("s")
+    converse(store.session("s"))
+
+
+def _append_and_delete(store: Store) -> None:
+    store.session("c").add_message(SECRET)
+    store.delete("s")
+
+
+def _fork_and_delete(store: Store) -> None:
+    store.session("c").fork("g")
+    store.delete("s")
+
+
+#: What happens while a session is forked: what another process does, how the refusal ends, and where the
+#: child and its own fork are afterwards: (there, in the trash).
+RACES: dict[str, tuple[Callable[[Store], object], str, tuple[list[str], list[str]]]] = {
+    "deleted": (lambda store: store.delete("s"), "forked", ([], ["s"])),
+    "deleted, and the child was appended to": (
+        _append_and_delete,
+        "'c' is not purged",
+        (["c"], ["s"]),
+    ),
+    "deleted, and the child was forked": (
+        _fork_and_delete,
+        "'c' is not purged",
+        (["g"], ["c", "s"]),
+    ),
+    "another session has its id": (_purge_at_once, "forked", (["s"], [])),
+}
+
+
+@pytest.mark.parametrize("race", RACES)
+@pytest.mark.parametrize("kind", ["files", "memory"])
+def test_a_fork_whose_parent_is_deleted_concurrently_is_refused_and_harms_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, race: str
+) -> None:
+    """F-67: the child is purged, unless another process has appended to it or forked it already."""
+    act, refusal, (there, in_trash) = RACES[race]
+    with hansard.open("memory:" if kind == "memory" else tmp_path / "store") as store:
+        session = converse(store.session("s"))
+        log = type(session._log)
+        append = log.append
+
+        def append_then_act(self: Any, request: Any) -> Any:
+            done = append(self, request)
+            if self.session_id == "c" and request.new_only:
+                act(store)
+            return done
+
+        monkeypatch.setattr(log, "append", append_then_act)
+        with pytest.raises(hansard.SessionDeleted, match=refusal):
+            session.fork("c")
+        assert [info.id for info in store.sessions(order="id").items] == there
+        assert store.trash() == in_trash
+        assert store.verify().ok
+        if "c" in there:
+            assert store.session("c").messages()[-1] == SECRET
+        if "g" in there:
+            assert len(store.session("g").messages()) == len(store.session("g").messages(at=12)) > 0
+
+
 @pytest.mark.parametrize("at", [13, -1, "nowhere", datetime(2026, 1, 1), 1.5, True])  # noqa: DTZ001
 def test_a_place_that_is_none_makes_no_child(session: Session, store: Store, at: Any) -> None:
     """N-89: a fork at an invalid point raises, and no child is created."""

@@ -82,6 +82,21 @@ def purge(backend: Backend, session_id: str) -> None:
         backend.purge(session_id)
 
 
+def withdraw(backend: Backend, session_id: str, seq: int) -> bool:
+    """Purge a fork that its creator must not keep, with its last seq; False if it is used already (F-67).
+
+    What another process appended to it is acknowledged: then it is not deleted. What was forked from it needs
+    its events: then it stays in the trash.
+    """
+    try:
+        backend.delete(session_id, expected_seq=seq)
+        check_unused(backend, session_id, "", "")
+    except (SeqConflict, InUse):
+        return False
+    backend.purge(session_id)
+    return True
+
+
 def _check_deleted(backend: Backend, session_id: str) -> None:
     """Raise unless a session is in the trash."""
     try:

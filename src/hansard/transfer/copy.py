@@ -135,14 +135,14 @@ def import_session(backend: Backend, source: Source, session_id: str | None) -> 
         except SessionExists as error:
             # Another process was faster, perhaps with the same file.
             return _compared(reader, target, digest, error)
+    report = _report(reader, name, already=False)
     try:
         _check_parent(reader, backend, name, moved.event)
     except InvalidExport:
         # Its parent was purged before it was published.
-        backend.delete(name)
-        backend.purge(name)
+        trash.withdraw(backend, name, reader.header.after + report.events)
         raise
-    return _report(reader, name, already=False)
+    return report
 
 
 def _report(reader: ExportReader, name: str, *, already: bool) -> ImportReport:

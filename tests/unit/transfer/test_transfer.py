@@ -20,6 +20,7 @@ from hansard.errors import (
     SessionNotFound,
     UnknownFormat,
 )
+from hansard.transfer import copy
 from tests.unit.disk_probe import flip, log_of, tree
 from tests.unit.event.keys import KEYS
 
@@ -184,6 +185,29 @@ def test_a_fork_alone_needs_its_parent(make: Callable[..., Store]) -> None:
 
 
 # -- redaction ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_an_import_whose_parent_is_purged_loses_nothing_that_others_appended(
+    make: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, used: bool
+) -> None:
+    """F-67: a fork whose parent is purged during its import is purged, unless it was appended to."""
+    source, target = make(), make()
+    source.session("p").add_message(USER)
+    child = source.session("p").fork("c")
+    source.copy_to(target, ["p"])
+    looks = iter([True, False])
+
+    def has_parent(*_: Any) -> bool:
+        there = next(looks)
+        if used and not there:
+            target.session("c").add_message(USER)
+        return there
+
+    monkeypatch.setattr(copy, "_has_parent", has_parent)
+    with pytest.raises(InvalidExport, match="which is not in this store"):
+        target.import_session(exported(child, own_only=True))
+    assert target.session("c").seq == (3 if used else 0)
 
 
 def test_two_keys_that_held_credentials_stay_two_appends(make: Callable[..., Store]) -> None:
