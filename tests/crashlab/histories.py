@@ -34,9 +34,10 @@ from tests.crashlab.faults import Death
 from tests.crashlab.history_checks import check
 from tests.crashlab.history_values import Final as End
 from tests.crashlab.history_values import History, Kind, Operation, Outcome, Record, Violation
-from tests.crashlab.history_worker import WEIGHTS, Orders, record, work
+from tests.crashlab.history_worker import FORKING, WEIGHTS, Orders, record, work
 
 __all__ = [
+    "FORKING",
     "WEIGHTS",
     "End",
     "History",

@@ -8,6 +8,7 @@ before which questions were asked: the order must respect that too.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -26,9 +27,12 @@ from tests.crashlab.history_values import (
 
 _NEVER = 1 << 63
 
+#: Maximum calls that the report of a violation shows.
+_MOST_CALLS = 300
+
 
 def check(history: History) -> list[Violation]:
-    """Return every promise that a history shows to be broken; none, if it is as it should be."""
+    """Return every promise that a history shows to be broken, with the calls that concern it."""
     found = list(history.noticed)
     by_session: dict[str, list[Operation]] = defaultdict(list)
     for operation in history.operations:
@@ -45,17 +49,29 @@ def check(history: History) -> list[Violation]:
                 )
             )
     forks = {one.asked["child"]: one for one in history.operations if one.do == "fork"}
-    checked = {}
-    for session in sorted({*by_session, *history.sessions} - {""}):
+    checked: dict[str, _Session] = {}
+    # A parent comes before its forks: whether those may be missing depends on whether it was deleted.
+    for session in sorted({*by_session, *history.sessions} - {""}, key=partial(_depth, forks)):
         final = history.sessions.get(session, Final([]))
-        checked[session] = one = _Session(session, final, by_session[session])
-        found += one.check(forks.get(session), history.sessions)
+        fork = forks.get(session)
+        parent = None if fork is None else checked.get(fork.session)
+        checked[session] = _Session(session, final, by_session[session], fork, parent)
+    for session in sorted(checked):
+        found += checked[session].check()
     for operation in history.operations:
         if operation.outcome == "ok" and operation.do == "list":
             found += _check_listing(operation, checked)
         elif operation.outcome == "ok" and operation.do == "search":
             found += _check_search(operation, checked)
-    return found
+    return [*_told(found, history)]
+
+
+def _depth(forks: dict[str, Operation], session: str) -> int:
+    """Return how many ancestors a session has."""
+    depth = 0
+    while session in forks:
+        depth, session = depth + 1, forks[session].session
+    return depth
 
 
 def _name(operation: Operation) -> str:
@@ -101,22 +117,87 @@ def _returned(operation: Operation) -> int:
 class _Session:
     """One session: what is in it, and all that was asked of it."""
 
-    def __init__(self, name: str, final: Final, operations: list[Operation]) -> None:
+    def __init__(
+        self,
+        name: str,
+        final: Final,
+        operations: list[Operation],
+        fork: Operation | None,
+        parent: "_Session | None",
+    ) -> None:
         self.name = name
         self.final = final
         self._operations = operations
         self._found: list[Violation] = []
+        self._fork = fork
+        self._parent = parent
+        #: The event that made it a fork.
+        self._begun = next(
+            (record for record in final.events if fork is not None and _is_own_fork(record, fork)),
+            None,
+        )
         self.life = _Life(
             [one for one in operations if one.do == "delete" and one.outcome in {"ok", "unknown"}],
             [one for one in operations if one.do == "restore" and one.outcome in {"ok", "unknown"}],
         )
+        may_be_withdrawn = self._may_be_withdrawn()
+        if fork is not None and may_be_withdrawn:
+            self.life.deletions.append(fork._replace(outcome="unknown"))
+        #: Whether its fork call has purged it, so that what is there, if anything, is another session.
+        self._withdrawn = may_be_withdrawn and self._begun is None
         #: Where what an operation said stands, place by place.
         self._places: dict[str, dict[int, int]] = defaultdict(dict)
         self._known = self._what_was_known()
 
+    def _may_be_withdrawn(self) -> bool:
+        """Return whether its own fork call may have deleted and purged it (F-67).
+
+        It may if it was not acknowledged, and if its parent may have been deleted during the call.
+        """
+        fork, parent = self._fork, self._parent
+        if fork is None or parent is None:
+            return False
+        refused = fork.result.get("error") == "SessionDeleted"
+        unsure = fork.outcome == "unknown" or (fork.outcome == "refused" and refused)
+        return unsure and not parent.life.is_alive(fork.invoked, _returned(fork))
+
+    def was_seen_before(self, one: Operation, seq: int) -> bool:
+        """Return whether a reader may have seen it at a seq before its fork call purged it."""
+        fork, parent = self._fork, self._parent
+        if fork is None or parent is None or not self._was_there(one):
+            return False
+        # It had what it inherits and the event of the fork: an append to it would have kept it.
+        at = fork.asked["at"]
+        return seq == at + 1 if at is not None else 1 <= seq <= parent.longest + 1
+
+    def _was_there(self, one: Operation) -> bool:
+        """Return whether a fork that its own call has purged may have been there during another call."""
+        fork = self._fork
+        if fork is None or not self._withdrawn:
+            return False
+        return one.invoked < _returned(fork) and _returned(one) > fork.invoked
+
+    @property
+    def longest(self) -> int:
+        """How many events it can have had at any time."""
+        before = 0
+        if self._withdrawn and self._fork is not None and self._parent is not None:
+            at = self._fork.asked["at"]
+            before = 1 + (self._parent.longest if at is None else at)
+        return max(len(self.final.events), before)
+
     def _what_was_known(self) -> tuple[list[int], list[int]]:
         """Return times, and the last seq that was acknowledged by then."""
-        told = sorted((_returned(one), max(_seqs(one), default=0)) for one in self._operations)
+        # What others read of a session that was purged says nothing of one that was begun under its name.
+        counted = [
+            one
+            for one in self._operations
+            if not self._withdrawn or (one.do in {"append", "revert"} and one.outcome == "ok")
+        ]
+        told = [(_returned(one), max(_seqs(one), default=0)) for one in counted]
+        if self._fork is not None and self._fork.outcome == "ok" and self._begun is not None:
+            told.append((_returned(self._fork), self._begun.seq))
+        told.sort()
         return [moment for moment, _ in told], list(accumulate((seq for _, seq in told), max))
 
     def known_before(self, moment: int) -> int:
@@ -128,9 +209,9 @@ class _Session:
     def _add(self, kind: Kind, detail: str) -> None:
         self._found.append(Violation(kind, self.name, detail))
 
-    def check(self, fork: Operation | None, sessions: dict[str, Final]) -> list[Violation]:
+    def check(self) -> list[Violation]:
         """Return all that is wrong with this session."""
-        inherited = self._check_fork(fork, sessions)
+        inherited = self._check_fork()
         self._check_records(inherited)
         self._check_appends()
         self._check_keys()
@@ -142,28 +223,35 @@ class _Session:
 
     # -- what is in it --------------------------------------------------------------------------
 
-    def _check_fork(self, fork: Operation | None, sessions: dict[str, Final]) -> int:
+    def _check_fork(self) -> int:
         """Compare the beginning of a child with its parent's; return how many events it inherits."""
-        events = self.final.events
-        if fork is None:
+        fork, events, begun = self._fork, self.final.events, self._begun
+        if fork is None or self._withdrawn:
             return 0
-        if fork.outcome == "refused" and events and not self.final.deleted:
-            self._add("phantom", f"{_name(fork)} was refused, and the child is there")
         if not events:
             if fork.outcome == "ok":
                 self._add("lost", f"{_name(fork)} was acknowledged, and the session is missing")
             return 0
-        begun = next((record for record in events if _is_own_fork(record, fork)), None)
         if begun is None:
             self._add("fork", f"{_name(fork)}: the child does not say where it was forked")
             return 0
+        if fork.outcome == "refused" and not self._may_stay(fork, begun):
+            self._add("phantom", f"{_name(fork)} was refused, and the child is there")
         at = begun.seq - 1
         if fork.asked["at"] not in {None, at}:
             self._add("fork", f"{_name(fork)}: wanted at {fork.asked['at']}, and is at {at}")
-        parent = sessions.get(fork.session, Final([])).events
+        parent = self._parent.final.events if self._parent is not None else []
         if parent[:at] != events[:at]:
             self._add("fork", f"{_name(fork)}: does not begin with its parent's {at} events")
         return at
+
+    def _may_stay(self, fork: Operation, begun: Record) -> bool:
+        """Return whether a child may be there although its fork was refused: another call uses it (F-67)."""
+        if self.final.deleted:
+            return any(
+                one.do == "fork" and one.invoked < _returned(fork) for one in self._operations
+            )
+        return self._may_be_withdrawn() and len(self.final.events) > begun.seq
 
     def _check_records(self, inherited: int) -> None:
         """Check that every event has its seq, and was appended by a call."""
@@ -222,7 +310,9 @@ class _Session:
             return
         if seqs and seqs[0] != expected + 1:
             self._add("compare-and-set", f"{_name(one)}: expected {expected}, and is at {seqs[0]}")
-        # An expected seq was read before: a session only grows.
+        # An expected seq was read before: a session only grows, unless it was purged.
+        if self._withdrawn:
+            return
         if "actual" in one.result and not expected < one.result["actual"] <= len(self.final.events):
             actual = one.result["actual"]
             self._add("compare-and-set", f"{_name(one)}: expected {expected}, refused at {actual}")
@@ -297,6 +387,8 @@ class _Session:
             if one.outcome != "ok" or one.do not in {"read", "view"}:
                 continue
             known = self.known_before(one.invoked)
+            if self._is_of_purged(one):
+                continue
             if one.do == "read":
                 seq = one.result["seq"]
                 if seq < known:
@@ -306,6 +398,19 @@ class _Session:
             elif one.result["digest"] not in views[known:]:
                 kind: Kind = "stale" if one.result["digest"] in views[:known] else "not a prefix"
                 self._add(kind, f"{_name(one)}: after seq {known}, saw what it never was since")
+
+    def _is_of_purged(self, one: Operation) -> bool:
+        """Return whether a reader may have seen the fork that was purged."""
+        fork, parent = self._fork, self._parent
+        if fork is None or parent is None or not self._withdrawn:
+            return False
+        if one.do == "read":
+            # What continues a read of the purged fork, in a session with its name, fits neither.
+            return one.asked["after"] > 0 or self.was_seen_before(one, one.result["seq"])
+        at = fork.asked["at"]
+        views = list(_views(parent.final.events))
+        shown = one.result["digest"] in (views if at is None else views[at : at + 1])
+        return self._was_there(one) and (shown or parent._withdrawn)
 
     def _check_life(self) -> None:
         """Check that what was deleted stays so until it is restored, and that nothing else is."""
@@ -323,7 +428,7 @@ class _Session:
                 self._add("vanished", f"{_name(one)}: no call had deleted it")
         if not self.final.deleted and (gone := self.life.is_gone(_NEVER, _NEVER)):
             self._add("resurrected", f"is there at the end, after {_name(gone)}")
-        if self.final.deleted and not self._may_be_gone():
+        if self.final.deleted and self.life.is_alive(_NEVER - 1, _NEVER - 1):
             self._add("vanished", "is in the trash at the end, and no call deleted it")
 
     def _check_restore(self, one: Operation, returned: int) -> None:
@@ -334,10 +439,6 @@ class _Session:
         ):
             self._add("vanished", f"{_name(one)}: no call deleted it in the meantime")
 
-    def _may_be_gone(self) -> bool:
-        # A fork whose parent is deleted concurrently is purged by the process that forked it.
-        return self.name.startswith("fork/") or not self.life.is_alive(_NEVER - 1, _NEVER - 1)
-
 
 def _check_listing(one: Operation, sessions: dict[str, _Session]) -> Iterator[Violation]:
     listed = one.result["sessions"]
@@ -346,15 +447,14 @@ def _check_listing(one: Operation, sessions: dict[str, _Session]) -> Iterator[Vi
     for name, session in sessions.items():
         known = session.known_before(one.invoked)
         if name not in listed:
-            sure = known and not name.startswith("fork/")
-            if sure and session.life.is_alive(one.invoked, _returned(one)):
+            if known and session.life.is_alive(one.invoked, _returned(one)):
                 yield Violation("vanished", name, f"{_name(one)} does not show it")
             continue
         if gone := session.life.is_gone(one.invoked, _returned(one)):
             yield Violation("resurrected", name, f"{_name(one)} shows it after {_name(gone)}")
-        # A fork whose parent was deleted concurrently is purged (F-67); it may have been listed before.
-        purged = name.startswith("fork/") and not session.final.events
-        if not purged and not known <= listed[name] <= len(session.final.events):
+        if session.was_seen_before(one, listed[name]):
+            continue
+        if not known <= listed[name] <= len(session.final.events):
             yield Violation(
                 "stale",
                 name,
@@ -371,6 +471,64 @@ def _check_search(one: Operation, sessions: dict[str, _Session]) -> Iterator[Vio
     gone = session.life.is_gone(one.invoked, _returned(one))
     if there and gone:
         yield Violation("resurrected", one.session, f"{_name(one)} finds it after {_name(gone)}")
+
+
+# -- what a report shows ------------------------------------------------------------------------
+
+
+def _told(found: list[Violation], history: History) -> Iterator[Violation]:
+    """Yield violations; the first one of each session with the calls that concern the session."""
+    told = set()
+    for violation in found:
+        if violation.session and violation.session not in told:
+            told.add(violation.session)
+            yield violation._replace(calls=_calls(violation, history))
+        else:
+            yield violation
+
+
+def _calls(violation: Violation, history: History) -> list[str]:
+    """Return the calls that concern a violation's session, one a line, around those that it names."""
+    name = violation.session
+    concerned = sorted(_concerned(name, history), key=lambda one: one.invoked)
+    named = (n for n, one in enumerate(concerned) if f"{_name(one)} " in f"{violation.detail} ")
+    middle = next(named, len(concerned))
+    first = max(0, middle - _MOST_CALLS // 2)
+    begin = min((one.invoked for one in history.operations), default=0)
+    shown = [_line(one, name, begin) for one in concerned[first : first + _MOST_CALLS]]
+    final = history.sessions.get(name)
+    if final is None:
+        return [*shown, "at the end: missing"]
+    place = "in the trash" if final.deleted else "there"
+    return [*shown, f"at the end: {place}, {len(final.events)} events"]
+
+
+def _concerned(name: str, history: History) -> Iterator[Operation]:
+    """Yield the calls of a session, those that tell of it, and those that deleted a fork's parent."""
+    parents = {
+        one.session for one in history.operations if one.do == "fork" and one.asked["child"] == name
+    }
+    for one in history.operations:
+        if (
+            one.session == name
+            or name in {one.asked.get("child"), *one.result.get("sessions", ())}
+            or (one.session in parents and one.do in {"delete", "restore"})
+        ):
+            yield one
+
+
+def _line(one: Operation, name: str, begin: int) -> str:
+    """Return a call with its times in microseconds, its arguments and its answer."""
+    returned = "never" if one.returned is None else f"{(one.returned - begin) / 1000:.1f}"
+    result = dict(one.result)
+    if "sessions" in result:
+        result["sessions"] = {name: result["sessions"].get(name)}
+    time = f"{(one.invoked - begin) / 1000:.1f} to {returned}"
+    asked = f"{one.session} {one.asked}" if one.asked else one.session
+    return f"{time}: {_name(one)} {asked}: {one.outcome} {result or ''}".rstrip()
+
+
+# -- what answers and events say ----------------------------------------------------------------
 
 
 def _seqs(one: Operation) -> list[int]:

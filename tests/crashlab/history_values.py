@@ -39,9 +39,12 @@ class Violation(NamedTuple):
     session: str
     #: What is wrong, with the operations that show it.
     detail: str
+    #: The calls that concern the session, in the first report of it: when, what, and what came of it.
+    calls: Sequence[str] = ()
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.session or 'the store'}: {self.detail}"
+        said = f"{self.kind}: {self.session or 'the store'}: {self.detail}"
+        return "\n    ".join([said, *self.calls])
 
 
 class Operation(NamedTuple):

@@ -36,6 +36,17 @@ WEIGHTS: Final = {
     "compact": 3,
 }
 
+#: The same for a history of forks whose parents are deleted, restored and forked concurrently (F-67).
+FORKING: Final = dict.fromkeys(("create", "begin"), 0) | {
+    "fork": 24,
+    "list": 24,
+    "restore": 24,
+    "delete": 16,
+    "append": 20,
+    "keyed": 5,
+    "expecting": 5,
+}
+
 #: Which errors are answers, and to what. Anything else is a failure.
 _GONE: Final = {"SessionDeleted"}
 REFUSALS: Final[Mapping[str, set[str]]] = {

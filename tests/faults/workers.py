@@ -7,6 +7,7 @@ server that has imported what they need, so one costs milliseconds and inherits 
 
 import multiprocessing
 import os
+import random
 import signal
 import threading
 import time
@@ -19,7 +20,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 import portalocker  # noqa: F401 - for the children, which would otherwise import it one by one
 
 import hansard
+from hansard.backend.contract import AppendRequest
+from hansard.backend.local.log import LocalLog
+from hansard.event.kinds import SESSION_FORKED
 from hansard.log import disk
+from tests.crashlab import history_worker
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -271,6 +276,23 @@ def said(path: Path | str, session: str = "s") -> list[str]:
         events = list(store.session(session).events())
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         return [event.message["by"] for event in events if event.message is not None]
+
+
+def take_time_to_fork() -> None:
+    """Let a history's workers use sessions that are deleted, and take time before they look again (F-67).
+
+    A fork then takes milliseconds between the child's first append and the second look at the parent.
+    """
+    history_worker.STEADY = ()  # type: ignore[misc, assignment]
+    append = LocalLog.append
+
+    def append_and_wait(self: LocalLog, request: AppendRequest) -> Any:
+        done = append(self, request)
+        if request.new_only and request.events[0].kind == SESSION_FORKED:
+            time.sleep(random.random() * 0.05)
+        return done
+
+    LocalLog.append = append_and_wait  # type: ignore[method-assign]
 
 
 def take_out_the_lock() -> None:

@@ -1,7 +1,7 @@
 """Row 7: workers killed with kill -9 while four processes × two threads make all kinds of calls.
 
 A case is one history: thirty workers are killed while others append, compact, fork, delete and list,
-every third of them at a chosen call of the disk.
+every third of them at a chosen call of the disk. In every fifth history, parents are deleted during forks.
 """
 
 import random
@@ -24,11 +24,12 @@ class Case(NamedTuple):
     """One history."""
 
     seed: int
+    forking: bool = False
 
     @property
     def label(self) -> str:
         """Its name."""
-        return f"history {self.seed}"
+        return f"{'forks' if self.forking else 'history'} {self.seed}"
 
     def run(self) -> Outcome:
         """Let it happen, and check it."""
@@ -42,6 +43,8 @@ class Case(NamedTuple):
                 seed=self.seed,
                 options={"durability": "os", "lock_timeout": 60.0},
                 timeout=300.0,
+                weights=histories.FORKING if self.forking else None,
+                prepare="tests.faults.workers:take_time_to_fork" if self.forking else "",
             )
         finally:
             shutil.rmtree(directory, ignore_errors=True)
@@ -54,5 +57,5 @@ class Case(NamedTuple):
 
 def cases(count: int, rng: random.Random) -> Iterator[Case]:
     """Yield `count` histories."""
-    for _ in range(count):
-        yield Case(rng.getrandbits(32))
+    for number in range(1, count + 1):
+        yield Case(rng.getrandbits(32), forking=number % 5 == 0)
