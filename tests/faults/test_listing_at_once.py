@@ -69,34 +69,6 @@ def test_a_kill_during_an_index_refresh_leaves_nothing_stale(
         assert at > 20
 
 
-def stay_in_a_refresh(wire: Wire, path: str) -> None:
-    """Begin an index refresh, and wait in the middle of it."""
-    with open_store(path, "os") as store:
-
-        def stay(done: int, total: int) -> None:
-            wire.tell((done, total))
-            wire.wait()
-
-        store.sessions(progress=stay)
-
-
-def test_writers_do_not_wait_for_a_listing(tmp_path: Path) -> None:
-    """While one process refreshes the index, others append, and a later listing has their events."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os", lock_timeout=0.5) as store, Crew() as crew:
-        store.session("s").add_message(MESSAGE)
-        worker = crew.start(stay_in_a_refresh, str(root))
-        assert worker.hear() == (1, 1)
-        for number in range(5):
-            store.session("s").add_message(MESSAGE)
-            store.session(f"new{number}").set_title("new")
-        assert store.session("s").seq == 6
-        worker.go()
-        worker.result()
-        assert store.sessions().items == reference_listing.everything(store)
-        assert store.count() == 6
-
-
 # -- change marks -------------------------------------------------------------------------------
 
 SESSIONS, WRITERS, SECONDS = 12, 2, 2.0

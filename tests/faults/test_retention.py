@@ -1,8 +1,6 @@
 """Purge and prune next to writers and forks. `test_disk_faults` strikes each of their calls."""
 
-import itertools
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ import pytest
 import hansard
 from hansard.errors import InUse, SessionDeleted
 from hansard.log import disk
-from tests.crashlab import faults
 from tests.faults.fault_scenarios import DAY, make_old
 from tests.faults.workers import Crew, open_store, replaced, stay_in_mid_append
 
@@ -94,21 +91,3 @@ def test_a_child_that_is_there_before_the_purge_is_seen_by_it(tmp_path: Path) ->
         assert moved
         other.restore("child")
         assert len(other.session("child").messages()) == 3
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_purge_is_recorded_before_it_happens(tmp_path: Path, when: faults.When) -> None:
-    """N-39, N-87: killed at any call, a session is in the trash, or gone and recorded."""
-    for at in itertools.count(1):
-        path = tmp_path / str(at)
-        with hansard.open(path, durability="os") as store:
-            make_old(store, "a")
-            store.delete("a")
-            with faults.kill(at=at, when=when) as fault, suppress(faults.Killed):
-                store.purge("a")
-        with hansard.open(path, read_only=True) as store:
-            recorded = {event.kind for event in store.audit()}
-            assert store.trash() == ["a"] or "session.purged" in recorded
-        if not fault.fired:
-            break
-    assert at > 5

@@ -147,16 +147,6 @@ def test_a_name_in_a_file_stays_inside(name: str, tmp_path: Path) -> None:
     assert all(found.is_relative_to(path) for found in made)
 
 
-@pytest.mark.parametrize("name", ["", "a\0b", "x" * 1025])
-def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
-    """N-1, N-7, F-5: an export of a session that can have no such id is refused, and leaves nothing."""
-    path = with_a_good_session(tmp_path / "store")
-    with hansard.open(path, durability="os") as store:
-        with pytest.raises(hansard.InvalidSessionId):
-            store.import_session(exported([HELLO], name))
-        assert [info.id for info in store.sessions().items] == ["good"]
-
-
 @pytest.mark.parametrize(
     ("kind", "field", "said"),
     [

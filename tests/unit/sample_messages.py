@@ -1,10 +1,6 @@
 """Say all kinds of things in a session, ask for all of it, and look for it in every file."""
 
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
-
-import zstandard
 
 from hansard import Session
 
@@ -56,29 +52,3 @@ def talk(session: Session, begin: int = 0, count: int = 12) -> None:
             session.patch_metadata({"round": number})
             session.record_usage(model="m", input_tokens=number, output_tokens=1)
     session.set_title(f"title {begin}")
-
-
-def found_anywhere(root: Path, *texts: str) -> list[str]:
-    """Return the names of files in which one of the texts is, compressed or not."""
-    found = []
-    for path in sorted(root.rglob("*")):
-        if path.is_file():
-            data = path.read_bytes()
-            if path.suffix == ".zst":
-                reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
-                # The frames, and what stands in the index, which is a frame of its own in there.
-                data += reader.read() + _indexed(data)
-            if any(text.encode() in data for text in texts):
-                found.append(path.name)
-    return found
-
-
-def _indexed(data: bytes) -> bytes:
-    """Return what the frames in the index hold: one may begin wherever zstd's magic number stands."""
-    found = b""
-    place = data.find(zstandard.FRAME_HEADER)
-    while place >= 0:
-        with suppress(zstandard.ZstdError):
-            found += zstandard.ZstdDecompressor().decompressobj().decompress(data[place:])
-        place = data.find(zstandard.FRAME_HEADER, place + 1)
-    return found

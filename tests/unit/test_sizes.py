@@ -127,17 +127,6 @@ def test_what_was_acknowledged_survives_every_size(tmp_path: Path, seed: int) ->
             travel(store, (exported, copied))
 
 
-@pytest.mark.parametrize(("count", "size"), [(70, 1_000_000), (2, 40_000_000)])
-def test_a_batch_of_70_mb_stays_readable(tmp_path: Path, count: int, size: int) -> None:
-    """F-79: compaction splits a batch into frames that every reader takes."""
-    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
-        session = store.session("a")
-        session.add_messages([{"role": "user", "content": f"{n}" * size} for n in range(count)])
-        assert session.compact().sessions == 1
-        assert store.verify().ok
-        assert session.messages(last=1)[0]["content"][-1] == str(count - 1)[-1]
-
-
 @pytest.mark.usefixtures("small")
 def test_a_batch_above_the_limit_is_refused_whole(tmp_path: Path) -> None:
     """F-27: what no import could take is not acknowledged; nothing of it is stored."""

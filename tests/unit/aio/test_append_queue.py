@@ -37,24 +37,6 @@ async def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.Monke
         assert [message["by"] for message in messages] == list(range(64))
 
 
-async def test_sessions_do_not_wait_for_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-25: while one session's append waits for its sync, tasks append to another session."""
-    async with aio.open(tmp_path / "store") as store:
-        a, b = store.session("a"), store.session("b")
-        await a.add_message({"n": 1})
-        await b.add_message({"n": 1})
-        sync = Stay(disk.sync)
-        monkeypatch.setattr(disk, "sync", sync)
-        slow = asyncio.create_task(a.add_message({"n": 2}))
-        await reached(sync)
-        assert (await b.add_message({"n": 2})).seq == 2
-        assert not slow.done()
-        sync.go()
-        assert (await slow).seq == 2
-
-
 async def test_a_failed_sync_is_an_error_of_each_task(tmp_path: Path) -> None:
     """N-29: when the sync of a group fails, every task gets a separate error object."""
     async with aio.open(tmp_path / "store") as store:

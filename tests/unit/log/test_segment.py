@@ -1,8 +1,6 @@
 """A segment gets its name complete or not at all, and is checked in three steps."""
 
-import gc
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,17 +37,6 @@ def test_the_header_says_version_and_session() -> None:
     assert (mark.offset, mark.seq, mark.crc) == (len(line), 0, format.crc32(line))
 
 
-def test_a_new_segment_is_whole_and_private(tmp_path: Path, directory: int) -> None:
-    """F-3, F-25, N-13: the file has its name with header and records, mode 0600, and no temporary left."""
-    content = HandwrittenLog().message({"n": 1}).data
-    segment = create_segment(directory, "log", "s", content)
-    assert os.listdir(tmp_path) == [names.LOG]
-    assert (tmp_path / names.LOG).read_bytes() == content
-    assert stat.S_IMODE((tmp_path / names.LOG).stat().st_mode) == 0o600
-    assert segment.start == opened(directory).start
-    assert segment.session_id == "s"
-
-
 def test_a_name_that_is_taken_is_not_taken_again(tmp_path: Path, directory: int) -> None:
     """F-25, N-27, N-30: a segment that is there is never replaced, and the attempt leaves nothing."""
     (tmp_path / names.LOG).write_bytes(b"mine")
@@ -57,11 +44,6 @@ def test_a_name_that_is_taken_is_not_taken_again(tmp_path: Path, directory: int)
         create_segment(directory, "log", "s", HandwrittenLog().data)
     assert os.listdir(tmp_path) == [names.LOG]
     assert (tmp_path / names.LOG).read_bytes() == b"mine"
-
-
-def test_no_segment_is_no_error(directory: int) -> None:
-    """F-25: before the first append, there is nothing to open."""
-    assert open_segment(directory, "log", "s", writable=True) is None
 
 
 def test_the_version_is_asked_before_the_checksum(tmp_path: Path, directory: int) -> None:
@@ -122,19 +104,3 @@ def test_a_file_that_became_shorter_is_damage(tmp_path: Path, directory: int) ->
     with pytest.raises(hansard.Damaged, match="has been cut") as caught:
         segment.read(20, len(content) - 20)
     assert caught.value.offset == 50
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs /proc to count descriptors")
-def test_a_segment_closes_its_file_when_the_last_user_is_gone(
-    tmp_path: Path, directory: int
-) -> None:
-    """N-79: neither a released segment nor a refused one keeps its descriptor."""
-    (tmp_path / names.LOG).write_bytes(HandwrittenLog().data)
-    gc.collect()  # what earlier tests left is not what this one counts
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(5):
-        assert opened(directory).session_id == "s"
-        with pytest.raises(hansard.Damaged):
-            opened(directory, "other")
-    gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
