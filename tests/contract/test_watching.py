@@ -33,7 +33,7 @@ class _Consumer:
         return found
 
 
-def _told(context: Context, do: Callable[[], object], what: str) -> None:
+def _check_reported(context: Context, do: Callable[[], object], what: str) -> None:
     """Check that a change of the session s is reported until the refresh is committed."""
     consumer = _Consumer(context.backend)
     consumer.news()
@@ -74,10 +74,10 @@ def test_stamps_are_of_the_requested_sessions(context: Context) -> None:
 def test_every_change_is_reported(context: Context) -> None:
     """A first event, another one, a deletion and a restoration are reported by the next refresh."""
     backend = context.backend
-    _told(context, lambda: append(context.log(), [message(1)]), "a first event")
-    _told(context, lambda: append(context.log(), [message(2)]), "an append")
-    _told(context, lambda: backend.delete("s"), "a deletion")
-    _told(context, lambda: backend.restore("s"), "a restoration")
+    _check_reported(context, lambda: append(context.log(), [message(1)]), "a first event")
+    _check_reported(context, lambda: append(context.log(), [message(2)]), "an append")
+    _check_reported(context, lambda: backend.delete("s"), "a deletion")
+    _check_reported(context, lambda: backend.restore("s"), "a restoration")
 
 
 def test_a_committed_change_is_not_reported_again(context: Context) -> None:
@@ -93,6 +93,6 @@ def test_a_committed_change_is_not_reported_again(context: Context) -> None:
 def test_changes_by_another_handle_are_reported(context: Context) -> None:
     """Appends and deletions through another handle are reported alike."""
     other = context.other()
-    _told(context, lambda: append(other.log("s"), [message(1)]), "another's first event")
-    _told(context, lambda: append(other.log("s"), [message(2)]), "another's append")
-    _told(context, lambda: other.delete("s"), "another's deletion")
+    _check_reported(context, lambda: append(other.log("s"), [message(1)]), "another's first event")
+    _check_reported(context, lambda: append(other.log("s"), [message(2)]), "another's append")
+    _check_reported(context, lambda: other.delete("s"), "another's deletion")

@@ -53,7 +53,7 @@ class Trace:
         return shown
 
 
-def order(calls: list[str], *wanted: str) -> None:
+def check_order(calls: list[str], *wanted: str) -> None:
     """Fail unless calls that begin so are made in this order, others between them or not."""
     left = iter(calls)
     for start in wanted:
@@ -89,7 +89,7 @@ def test_a_new_session_and_its_names_are_synced_before_it_is_acknowledged(tmp_pa
     """N-37, F-25, F-31: create, write, sync, publish, sync the session's directory, sync its parent."""
     with Trace(tmp_path / "store") as trace:
         with hansard.open(tmp_path / "store") as store:
-            order(
+            check_order(
                 trace.of(lambda: store.create(ID)),
                 f"make_directory sessions/{ID}",
                 f"create_file sessions/{ID}/.tmp-",
@@ -102,8 +102,10 @@ def test_a_new_session_and_its_names_are_synced_before_it_is_acknowledged(tmp_pa
         # Another process may have made the names, and died before it synced them.
         with hansard.open(tmp_path / "store") as store:
             calls = trace.of(lambda: store.session(ID).add_message({"n": 1}))
-        order(calls, "write", "sync", f"sync_directory sessions/{ID}", "sync_directory sessions")
-        order(calls, "sync_directory .", f"sync_directory {tmp_path}", "write")
+        check_order(
+            calls, "write", "sync", f"sync_directory sessions/{ID}", "sync_directory sessions"
+        )
+        check_order(calls, "sync_directory .", f"sync_directory {tmp_path}", "write")
 
 
 @needs_proc
@@ -112,8 +114,8 @@ def test_a_new_store_is_durable_up_to_the_directory_that_was_there(tmp_path: Pat
     path = tmp_path / "a" / "b" / "store"
     with Trace(path) as trace:
         calls = trace.of(lambda: hansard.open(path).close())
-    order(calls, f"sync_directory {tmp_path}", f"sync_directory {tmp_path}/a", "make_root .")
-    order(
+    check_order(calls, f"sync_directory {tmp_path}", f"sync_directory {tmp_path}/a", "make_root .")
+    check_order(
         calls,
         "make_directory sessions",
         "make_directory trash",
@@ -132,10 +134,10 @@ def test_deleting_and_restoring_are_durable(tmp_path: Path) -> None:
     with Trace(tmp_path / "store") as trace, hansard.open(tmp_path / "store") as store:
         store.session(ID).add_message({"n": 0})
         calls = trace.of(lambda: store.delete(ID))
-        order(calls, "write", "sync", f"move trash/{ID}", "sync_directory trash")
-        order(calls, f"move trash/{ID}", "sync_directory sessions")
+        check_order(calls, "write", "sync", f"move trash/{ID}", "sync_directory trash")
+        check_order(calls, f"move trash/{ID}", "sync_directory sessions")
         calls = trace.of(lambda: store.restore(ID))
-        order(calls, f"move sessions/{ID}", "sync_directory sessions", "write", "sync ")
+        check_order(calls, f"move sessions/{ID}", "sync_directory sessions", "write", "sync ")
 
 
 @needs_proc
@@ -148,7 +150,7 @@ def test_os_appends_are_not_synced(tmp_path: Path) -> None:
         session = store.session(ID)
         calls = trace.of(lambda: session.add_message({"n": 0}))
         # Not for durability: a name must never lead to a log without a header (F-25).
-        order(calls, "write", "sync sessions/s/.tmp-", "publish")
+        check_order(calls, "write", "sync sessions/s/.tmp-", "publish")
         assert [call for call in calls if call.startswith("sync_directory")] == []
         for _ in range(3):
             calls = trace.of(lambda: session.add_message({"n": 1}))

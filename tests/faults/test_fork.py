@@ -536,7 +536,7 @@ JOBS: list[tuple[Any, ...]] = [
 def test_a_child_works_with_what_it_inherits(tmp_path: Path, job: tuple[Any, ...]) -> None:
     """N-16, N-23, F-38, F-160: parent and child use what was opened before the fork, and neither hangs."""
     with Crew() as crew:
-        crew.start(job[0], str(tmp_path / "store"), *job[1:]).result()
+        assert crew.start(job[0], str(tmp_path / "store"), *job[1:]).result() is None
 
 
 def _late_imports() -> set[str]:

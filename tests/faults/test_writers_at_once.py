@@ -46,7 +46,7 @@ def append_many(
     return seqs
 
 
-def run_writers(
+def run_and_check_writers(
     path: Path,
     sessions: list[str],
     *,
@@ -104,7 +104,9 @@ def test_processes_append_to_the_same_sessions_and_every_event_is_there_once(
 ) -> None:
     """N-16, N-17, N-26, N-27: all events are there once each, in their order, with contiguous seqs."""
     names = [f"team/{number}" for number in range(sessions)]
-    run_writers(tmp_path / "store", names, writers=writers, count=count, durability=durability)
+    run_and_check_writers(
+        tmp_path / "store", names, writers=writers, count=count, durability=durability
+    )
 
 
 # ------------------------------------------------------------------ what one does, others see

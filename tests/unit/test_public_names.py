@@ -122,7 +122,7 @@ def test_names_are_known_before_they_are_loaded() -> None:
         "from hansard import *\n"
         "assert set(hansard.__all__) <= set(globals())"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
 
 
 def test_import_loads_only_what_every_call_needs() -> None:

@@ -203,6 +203,7 @@ async def test_a_store_that_is_not_closed_leaves_no_thread(tmp_path: Path) -> No
     """N-79: the threads of a store end when nothing refers to it any more; the fixture waits for them."""
     store = await aio.open(tmp_path / "store")
     await store.session("s").add_message(MESSAGE)
+    assert ours() != []
 
 
 # -- several loops ------------------------------------------------------------------------------

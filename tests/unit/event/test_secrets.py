@@ -73,6 +73,7 @@ def test_other_names_pass(name: str) -> None:
     """N-65: a name that only shares a word with a credential's name is not refused."""
     for value in (VALUE, "yes", True, 7, None, ["Hel", "lo"], {"a": 1}):
         secrets.refuse({name: value}, "metadata")
+        assert secrets.redact({name: value}) == ({name: value}, 0)
 
 
 @pytest.mark.parametrize("name", ["api_key", "password", "authorization", "secret", "cookie"])
@@ -538,4 +539,4 @@ def test_nothing_is_compiled_at_import() -> None:
         "secrets.refuse({'model': 'm', 'temperature': 1}, 'metadata')\n"
         "assert secrets.compiled.cache_info().currsize == 0\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
