@@ -148,21 +148,6 @@ def test_what_is_handed_out_is_the_caller_s(context: Context) -> None:
     assert again.messages() == [(1, {"role": "user", "content": {"list": [1]}})]
 
 
-def test_reading_goes_on_beside_appends(context: Context) -> None:
-    """What a read that was begun before an append yields is a prefix, with no event missing."""
-    log = context.log()
-    append(log, [message(0)])
-    reading = log.reader().read()
-    backwards = log.reader().read_back()
-    seqs = [event.seq for event in next(reading).events()]
-    append(log, [message(1), message(2)])
-    seqs += [event.seq for chunk in reading for event in chunk.events()]
-    assert seqs == list(range(1, len(seqs) + 1))
-    back = [[event.seq for event in chunk.events()] for chunk in backwards]
-    found = [seq for part in reversed(back) for seq in part]
-    assert found == list(range(1, len(found) + 1))
-
-
 # -- read_back ----------------------------------------------------------------------------------
 
 

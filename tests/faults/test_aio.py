@@ -193,52 +193,6 @@ def test_no_end_of_a_process_loses_acknowledged_appends(
     check(path, said)
 
 
-FORKED = (
-    HEAD
-    + """
-async def some(store, by, count):
-    session = store.session("s")
-    async def one(number):
-        await session.add_message({"n": f"{by}/{number}"})
-        os.write(1, f"ack {by}/{number}\\n".encode())
-    await asyncio.gather(*(one(number) for number in range(count)))
-
-async def main():
-    store = await hansard.aio.open(PATH)
-    handle = store.session("s")
-    await some(store, "p", 20)
-    await asyncio.sleep(0.1)  # the child inherits a pool with idle threads
-    return store, handle
-
-store, handle = asyncio.run(main())
-pid = os.fork()
-if pid == 0:
-    signal.alarm(60)
-    async def child():
-        await some(store, "c", 20)
-        assert (await handle.add_message({"n": "c/handle"})).seq
-        assert len(await handle.messages()) >= 41
-        await store.close()
-    asyncio.run(child())
-    os._exit(0)
-asyncio.run(some(store, "q", 20))
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-asyncio.run(store.close())
-os.write(1, b"ended well\\n")
-"""
-)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_and_its_parent_both_append(tmp_path: Path) -> None:
-    """N-23, N-75: after a fork, the child's store has its own threads, and the parent is not affected."""
-    out, seen = completed(FORKED, tmp_path / "store")
-    assert out.endswith("ended well\n")
-    acknowledged = [line[4:] for line in out.split("\n") if line.startswith("ack ")]
-    assert len(acknowledged) == 60
-    assert sorted(seen) == sorted([*acknowledged, "c/handle"])
-
-
 # An append of the parent waits for its sync when the process forks.
 FORKED_BUSY = (
     HEAD

@@ -8,15 +8,11 @@ import pytest
 import hansard
 from hansard.backend.local.log import LocalLog
 from hansard.errors import LockTimeout, SessionDeleted
-from hansard.log import disk, names
+from hansard.log import disk
 from hansard.log.writer import LogWriter
 from tests.crashlab import faults
 from tests.faults.workers import open_store, replaced
-
-
-def log_of(path: Path) -> Path:
-    """Return the file that holds the records of `s`, unless it is deleted."""
-    return path / names.SESSIONS / "s" / names.LOG
+from tests.unit.disk_probe import log_of
 
 
 def once(
@@ -59,7 +55,7 @@ def test_a_name_in_the_trash_is_not_given_to_a_new_session(tmp_path: Path) -> No
         with replaced("present", present), pytest.raises(SessionDeleted):
             store.session("s").add_message({"by": "us"})
         assert store.sessions().items == []
-        assert not log_of(path).exists()
+        assert not log_of(path, "s").exists()
         with pytest.raises(SessionDeleted):
             store.session("s").add_message({"by": "us"})
         store.restore("s")

@@ -11,15 +11,10 @@ import hansard
 from hansard.index import erase_removed
 from hansard.log import disk
 from tests.crashlab import faults
-from tests.unit.disk_probe import index_of
+from tests.unit.disk_probe import index_of, log_of
 
 ID = "s"
 SAID = [{"role": "user", "content": "first"}, {"role": "user", "content": "second"}]
-
-
-def log_of(path: Path) -> Path:
-    """Return the session's log."""
-    return path / "sessions" / ID / "log.jsonl"
 
 
 @pytest.fixture
@@ -69,7 +64,7 @@ def test_a_session_that_was_damaged_while_it_was_restored_can_be_repaired(path: 
         deleted = (path / "trash" / ID / "log.jsonl").read_bytes()
         store.restore(ID)
     # The sync of what says that it is restored has failed, and its bytes are lost; the note of that is there.
-    log = log_of(path)
+    log = log_of(path, ID)
     with (
         hansard.open(path) as store,
         faults.fail_sync(lost=None),

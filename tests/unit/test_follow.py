@@ -1,8 +1,5 @@
 """Following a store: every event once, in order, from where a consumer was."""
 
-import itertools
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from unittest.mock import Mock
@@ -194,33 +191,3 @@ def test_waiting_ends_when_something_comes(store: hansard.Store) -> None:
     thread.join(60)
     assert not thread.is_alive()
     assert got == [("a", 1)]
-
-
-WRITER = """
-import sys, hansard
-with hansard.open(sys.argv[1], durability="os") as store:
-    for number in range(int(sys.argv[3])):
-        store.session(f"{sys.argv[2]}/{number % 5}").add_message({"n": number})
-"""
-
-
-@pytest.mark.slow
-def test_four_writers_are_followed_exactly_once(tmp_path: Path) -> None:
-    """Events of four processes on shared and separate sessions come once each, in order."""
-    root = tmp_path / "s"
-    with hansard.open(root, durability="os") as store:
-        writers = [
-            subprocess.Popen([sys.executable, "-c", WRITER, str(root), name, "150"])
-            for name in ("one", "one", "two", "three")
-        ]
-        try:
-            follower = store.follow()
-            found: dict[str, list[int]] = {}
-            for item in itertools.islice(follower, 4 * 150):
-                found.setdefault(item.session, []).append(item.event.seq)
-            assert follower.take(0.0) is None
-        finally:
-            for writer in writers:
-                assert writer.wait(60) == 0
-        assert sorted(found) == sorted(info.id for info in store.sessions().items)
-        assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in found.values())

@@ -89,25 +89,6 @@ def test_messages_are_told_with_their_seqs(session: hansard.Session) -> None:
     assert [text for _, text in told()] == texts(session)
 
 
-def test_a_summary_stands_for_what_it_sums_up(session: hansard.Session) -> None:
-    """The model view shows the summary and what came after its seq; the history view shows all."""
-    say(session, "a", "b", "c")
-    session.summarize(upto=2, message={"role": "system", "content": "a and b"})
-    say(session, "d")
-    assert texts(session) == ["a and b", "c", "d"]
-    assert texts(session, view="history") == ["a", "b", "c", "d"]
-    assert texts(session, last=2) == ["c", "d"]
-    assert texts(session, last=3) == ["a and b", "c", "d"]
-    assert texts(session, at=3) == ["a", "b", "c"]
-    assert session.messages_json().startswith(b'[{"role":"system","content":"a and b"},')
-    session.summarize(upto=5, message={"role": "system", "content": "all"})
-    assert texts(session) == ["all"]
-    session.revert(5)
-    assert texts(session) == ["a and b", "c", "d"]
-    session.revert(3)
-    assert texts(session) == ["a", "b", "c"]
-
-
 def test_usage_adds_up_by_model(session: hansard.Session) -> None:
     """Recorded usage is summed for each model; a revert does not give the tokens back."""
     session.record_usage(model="m1", input_tokens=10, output_tokens=5, cost=0.25)

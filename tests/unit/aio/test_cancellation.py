@@ -176,25 +176,3 @@ async def test_a_cancelled_take_loses_no_event(
 
 
 # -- streams ------------------------------------------------------------------------------------
-
-
-async def test_a_cancelled_stream_is_partial(tmp_path: Path) -> None:
-    """N-59: what a task wrote before it was cancelled is shown as partial."""
-    store, session = await opened(tmp_path)
-    begun = asyncio.Event()
-
-    async def speak() -> None:
-        async with session.stream(gather=0, name="bot") as message:
-            await message.write("half a ")
-            await message.write("sentence")
-            begun.set()
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(speak())
-    await begun.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    half = {"role": "assistant", "name": "bot", "content": "half a sentence", "partial": True}
-    assert (await session.messages())[-1] == half
-    await store.close()

@@ -71,20 +71,6 @@ def test_forks_of_a_damaged_session_are_flagged_until_it_is_repaired(
         assert repaired["p"].children == repaired["c"].children == 1
 
 
-def test_a_scoped_store_counts_only_forks_that_it_sees(store: Store) -> None:
-    """N-69: a scoped store does not count forks outside of it."""
-    parent = store.session("a/p")
-    parent.add_message(MESSAGE)
-    for child in ("a/c", "b/c", "b/d"):
-        parent.fork(child)
-    part = store.scoped("a/")
-    assert listed(store)["a/p"].children == 3
-    assert listed(part)["a/p"].children == 1
-    assert part.session("a/p").children() == ["a/c"]
-    assert [info.children for info in part.sessions(limit=1, order="-updated").items] == [0]
-    assert part.count() == part.stats().sessions == 2
-
-
 def test_a_redaction_while_its_forks_are_described_reaches_them_in_the_next_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

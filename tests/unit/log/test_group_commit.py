@@ -3,7 +3,6 @@
 import itertools
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -11,16 +10,7 @@ import pytest
 
 from hansard.log import group_commit
 from hansard.log.group_commit import GroupCommit
-
-PATIENCE = 60.0
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Poll until a condition holds; fail if it never does."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "this never came to be"
-        time.sleep(0.0002)
+from tests.faults.workers import PATIENCE, until
 
 
 class Work:
