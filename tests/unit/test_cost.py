@@ -193,6 +193,3 @@ def test_a_full_read_reads_each_byte_once(long_store: Path, traffic: Traffic) ->
         traffic.clear()
         session.state()
         assert traffic.read == 0
-
-
-# -- bounds -------------------------------------------------------------------------------------

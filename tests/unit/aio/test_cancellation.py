@@ -173,6 +173,3 @@ async def test_a_cancelled_take_loses_no_event(
         assert found is not None
         assert found.event.seq == (2 if again else 1)
     await store.close()
-
-
-# -- streams ------------------------------------------------------------------------------------
