@@ -127,7 +127,7 @@ def test_a_segment_that_is_missing_is_damage(tmp_path: Path, place: str) -> None
             call(chain_of(tmp_path))
 
 
-def _following(directory: Path) -> None:
+def _following(directory: Path) -> Path:
     """Put a segment there that is not compressed and says that there is another before it."""
     previous = {"seq": 10, "crc": 0, "time": ""}
     data = {"version": 1, "session": "s", "previous": previous}
@@ -135,7 +135,9 @@ def _following(directory: Path) -> None:
     for n in range(11, 21):
         more, crc = format.record(n, b"2026-01-01T12:00:00.000000Z", b"x", b"{}", crc)
         line += more
-    (directory / names.unpacked(11)).write_bytes(line)
+    path = directory / names.unpacked(11)
+    path.write_bytes(line)
+    return path
 
 
 def test_no_segment_at_all_is_damage(tmp_path: Path) -> None:
