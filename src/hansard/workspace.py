@@ -11,8 +11,8 @@ docs/format.md, F-68 and F-69, specifies this.
 """
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -129,23 +129,13 @@ def _text(path: str) -> str:
 # -- git directories ----------------------------------------------------------------------------
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    directory = disk.open_root(path)
-    try:
-        yield directory
-    finally:
-        disk.close(directory)
-
-
 def _git_directory(top: str) -> str | None:
     """Return the git directory of a directory: `.git`, or the target of a file of this name."""
     git = os.path.join(top, _GIT)
     if _is_git(git):
         return git
     try:
-        with _opened(top) as directory:
-            text = disk.read_all(directory, _GIT, _LIMIT)
+        text = disk.read_all(disk.open_root(top), _GIT, _LIMIT)
     except OSError:
         return None
     # A worktree or a submodule: the path is absolute, or relative to the directory.
@@ -159,8 +149,7 @@ def _git_directory(top: str) -> str | None:
 def _is_git(path: str) -> bool:
     """Return whether a path is a git directory; nothing is written to any other."""
     try:
-        with _opened(path) as directory:
-            return disk.present(directory, _HEAD)
+        return disk.present(disk.open_root(path), _HEAD)
     except OSError:
         return False
 
@@ -168,10 +157,8 @@ def _is_git(path: str) -> bool:
 def _read(git: str) -> _WorkspaceMarker | None:
     """Return the content of the file; None if it is missing or not written by hansard."""
     try:
-        with _opened(git) as directory:
-            marker = msgspec.json.decode(
-                disk.read_all(directory, MARKER, _LIMIT), type=_WorkspaceMarker
-            )
+        content = disk.read_all(disk.open_root(git), MARKER, _LIMIT)
+        marker = msgspec.json.decode(content, type=_WorkspaceMarker)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return marker if marker.workspace else None
@@ -192,11 +179,11 @@ def _id(marker: _WorkspaceMarker, top: str) -> str:
 def _write(git: str, marker: _WorkspaceMarker, *, replace: bool) -> None:
     """Write the file if that is possible; with `replace`, replace the existing one."""
     temporary = names.temporary(MARKER)
-    with suppress(OSError), _opened(git) as directory:
+    with suppress(OSError):
+        directory = disk.open_root(git)
         if not replace and disk.present(directory, MARKER):
             return  # another process was faster, or the file is not ours
-        descriptor = disk.create_file(directory, temporary)
-        try:
+        with disk.temporary_file(directory, temporary) as descriptor:
             disk.write_all(descriptor, msgspec.json.encode(marker) + b"\n")
             # The file under this name is complete, even after a power cut.
             disk.sync(descriptor)
@@ -204,10 +191,6 @@ def _write(git: str, marker: _WorkspaceMarker, *, replace: bool) -> None:
                 disk.move(directory, temporary, directory, MARKER)
             else:
                 disk.publish(directory, temporary, MARKER)
-        except OSError:
-            disk.discard(directory, temporary)
-        finally:
-            disk.close(descriptor)
 
 
 # -- sessions -----------------------------------------------------------------------------------

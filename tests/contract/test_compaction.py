@@ -46,13 +46,14 @@ def _without(*seqs: int) -> CompactionFilter:
 def _everything_said(log: Log) -> list[object]:
     """Return all that a log says."""
     head = there(log.reader().head(), "head")
+    first = there(log.reader().first(), "first")
     backwards = [event for chunk in log.reader().read_back() for event in reversed(chunk.events())]
     return [
         everything(log),
         everything(log, 3, 7),
         backwards[::-1],
         log.reader().controls(),
-        log.reader().first(),
+        (first.seq, first.stamp, first.kind),
         (head.seq, head.created, head.updated),
         log.verify(),
     ]

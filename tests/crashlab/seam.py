@@ -221,7 +221,7 @@ class Faults:
     def _let_and_close(self, asked: Asked) -> None:
         """Let a call through whose caller will never see the result."""
         result = self._let(asked)
-        if asked.operation in OPENING:
+        if asked.operation in OPENING and not isinstance(result, disk.OwnedDirFd):
             disk.close(result)
 
     def _place(self, operation: str, arguments: tuple[Any, ...]) -> str:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hansard
 from hansard.backend.local.log import LocalLog
-from hansard.errors import LockTimeout, SessionDeleted
+from hansard.errors import LockTimeout, SessionDeleted, SessionNotFound
 from hansard.log import disk
 from hansard.log.writer import LogWriter
 from tests.crashlab import faults
@@ -116,38 +117,46 @@ def test_nobody_restores_between_the_two_steps_of_a_deletion(tmp_path: Path) -> 
         assert store.verify().ok
 
 
-def test_a_deletion_succeeds_if_another_process_moves_the_session_first(
+def finish_in_the_middle(
+    path: str, patch: pytest.MonkeyPatch, store: hansard.Store, first: Callable[[], object]
+) -> None:
+    """Purge a session of which a killed process wrote only the note, while others do something first."""
+    with open_store(path, "os") as killed:
+        killed.session("s").add_message({"by": "us"})
+        with faults.kill(only=("move",)), pytest.raises(faults.Killed):
+            killed.delete("s")
+    move = LogWriter.delete
+
+    def after_others(writer: LogWriter, **options: Any) -> bool:
+        patch.setattr(LogWriter, "delete", move)
+        first()
+        return move(writer, **options)
+
+    patch.setattr(LogWriter, "delete", after_others)
+    store._backend.purge("s")
+
+
+def test_a_deletion_is_finished_even_if_another_process_moves_the_session_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-28, F-36: the call whose note deletes a session returns, even if another one moves the directory."""
-    path = tmp_path / "store"
-    with open_store(str(path), "os") as store, open_store(str(path), "os") as other:
-        store.session("s").add_message({"by": "us"})
-        moved: list[bool] = []
-        real = LogWriter.while_shut
-
-        def while_shut(writer: LogWriter, reason: str, do: Callable[[], object]) -> None:
-            if not moved:
-                moved.append(False)
-                log = other._backend.log("s")
-                assert isinstance(log, LocalLog)
-                moved.append(log.finish_delete())
-            real(writer, reason, do)
-
-        monkeypatch.setattr(LogWriter, "while_shut", while_shut)
-        store.delete("s")
-        assert moved == [False, True]
-        assert [event.kind for event in store.audit()] == ["session.deleted"]
-        assert other.trash() == ["s"]
-        assert other.restore("s").messages() == [{"by": "us"}]
-
-
-def test_a_deletion_does_not_move_another_session_of_the_same_id(tmp_path: Path) -> None:
-    """N-28, F-36: after its note, a deleter moves only its own session, not one created since."""
+    """N-28, F-36: of two processes that finish a deletion, each finds it finished."""
     path = str(tmp_path / "store")
     with open_store(path, "os") as store, open_store(path, "os") as other:
-        store.session("s").add_message({"by": "us"})
-        move = LogWriter.while_shut
+        log = other._backend.log("s")
+        assert isinstance(log, LocalLog)
+        moved: list[bool] = []
+        finish_in_the_middle(path, monkeypatch, store, lambda: moved.append(log.finish_delete()))
+        assert moved == [True]
+        assert other.trash() == []
+        assert not other.exists("s")
+
+
+def test_finishing_a_deletion_does_not_move_another_session_of_the_same_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-28, F-36: a process moves only the session whose note it has read, not one created since."""
+    path = str(tmp_path / "store")
+    with open_store(path, "os") as store, open_store(path, "os") as other:
 
         def purge_and_create() -> None:
             # The purge is not finished: the lock file still has its name.
@@ -155,14 +164,8 @@ def test_a_deletion_does_not_move_another_session_of_the_same_id(tmp_path: Path)
                 other.purge("s")
             other.session("s").add_message({"by": "other"})
 
-        def after_others(self: LogWriter, reason: str, action: Callable[[], object]) -> None:
-            patch.undo()
-            purge_and_create()
-            move(self, reason, action)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(LogWriter, "while_shut", after_others)
-            store.delete("s")
+        with pytest.raises(SessionNotFound):
+            finish_in_the_middle(path, monkeypatch, store, purge_and_create)
         assert other.trash() == []
         assert other.session("s").messages() == [{"by": "other"}]
 

@@ -34,10 +34,10 @@ def _shim() -> Iterator[None]:
     nursery.close_all()
 
 
-def _ignore_errors(writer: LogWriter, touched: SyncTarget) -> None:
-    assert touched.segment is not None
-    with suppress(OSError):
-        disk.sync(touched.segment.descriptor)
+def _ignore_errors(writer: LogWriter, touched: SyncTarget | None) -> None:
+    if touched is not None:
+        with suppress(OSError):
+            disk.sync(touched.segment.descriptor)
 
 
 def careless(**options: Any) -> dict[str, int]:

@@ -30,8 +30,8 @@ def _sweep(store: Path) -> list[str]:
     """Sweep every directory of a store, as others may at any moment; return what went."""
     swept = []
     for folder, _, files in os.walk(store):
-        directory = disk.OwnedFd(disk.open_root(folder))
-        sweep(directory.descriptor)
+        directory = disk.open_root(folder)
+        sweep(directory)
         swept += [name for name in files if not (Path(folder) / name).exists()]
     return swept
 
@@ -102,7 +102,7 @@ def test_what_is_in_use_is_not_swept(path: Path, work: Callable[..., None]) -> N
 def test_a_file_that_is_swept_before_it_is_locked_is_created_again(path: Path) -> None:
     """N-38: a sweep between the creation of a temporary file and its lock costs a second try, and no file."""
     path.mkdir()
-    directory = disk.OwnedFd(disk.open_root(str(path)))
+    directory = disk.open_root(str(path))
     name = names.temporary("x")
     lock, sweeps = fcntl.flock, [2]
 
@@ -114,23 +114,23 @@ def test_a_file_that_is_swept_before_it_is_locked_is_created_again(path: Path) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fcntl, "flock", swept_first)
-        file = disk.OwnedFd(disk.create_file(directory.descriptor, name))
+        file = disk.OwnedFd(disk.create_file(directory, name))
     assert not sweeps[0]
-    assert disk.is_named(directory.descriptor, name, file.descriptor)
+    assert disk.is_named(directory, name, file.descriptor)
     assert _sweep(path) == []
 
 
 def test_a_sweeper_that_comes_late_leaves_a_file_that_has_its_name(path: Path) -> None:
     """N-38: a temporary file that was renamed between a sweeper's two looks is not removed."""
     path.mkdir()
-    directory = disk.OwnedFd(disk.open_root(str(path)))
+    directory = disk.open_root(str(path))
     name = names.temporary("x")
-    file = disk.OwnedFd(disk.create_file(directory.descriptor, name))
+    file = disk.OwnedFd(disk.create_file(directory, name))
     opened = disk.open_file
 
     def renamed_when_open(*args: Any, **options: Any) -> int:
         descriptor = opened(*args, **options)
-        disk.move(directory.descriptor, name, directory.descriptor, "x")
+        disk.move(directory, name, directory, "x")
         file.close()
         return descriptor
 

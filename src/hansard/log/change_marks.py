@@ -49,8 +49,8 @@ class MarkFiles:
 
     def __init__(self, root: int) -> None:
         disk.make_directory(root, names.MARKS)
-        self._directory = disk.OwnedFd(disk.open_directory(root, names.MARKS))
-        self._file = disk.OwnedFd(disk.open_to_change(self._directory.descriptor, names.EPOCH))
+        self._directory = disk.open_directory(root, names.MARKS)
+        self._file = disk.OwnedFd(disk.open_to_change(self._directory, names.EPOCH))
         # Never shorten it: a process that has it mapped would be killed.
         disk.lengthen(self._file.descriptor, _BYTES)
         self.numbers: Sequence[int] = disk.map_numbers(self._file.descriptor, _BYTES)
@@ -91,7 +91,7 @@ class MarkFiles:
     def _add(self, epoch: int, name: str) -> None:
         # A line feed before it too: a full disk may have cut off the name before.
         line = b"\n%s\n" % name.encode()
-        file = disk.open_file(self._directory.descriptor, str(epoch), writable=True)
+        file = disk.open_file(self._directory, str(epoch), writable=True)
         try:
             if disk.size(file) > MAX_BYTES:
                 raise OSError(errno.EFBIG, "no consumer reads it")
@@ -105,33 +105,32 @@ class MarkFiles:
     def begin(self) -> int:
         """Begin the next epoch, and return it: its file first. After the last possible one comes 1."""
         epoch = self.numbers[0] % _LAST + 1
-        directory = self._directory.descriptor
-        disk.close(disk.open_file(directory, str(epoch), writable=True, create=True))
+        disk.close(disk.open_file(self._directory, str(epoch), writable=True, create=True))
         disk.write_at(self._file.descriptor, epoch.to_bytes(_BYTES, sys.byteorder), 0)
         return epoch
 
     def is_empty(self, epoch: int) -> bool:
         """Return whether no name was added in an epoch; False if its file is missing."""
         try:
-            return disk.status(self._directory.descriptor, str(epoch)).st_size == 0
+            return disk.status(self._directory, str(epoch)).st_size == 0
         except FileNotFoundError:
             return False
 
     def epochs(self) -> set[int]:
         """Return the epochs that have a file."""
-        found = disk.names(self._directory.descriptor)
+        found = disk.names(self._directory)
         return {int(name) for name in found if name.isdecimal() and str(int(name)) == name}
 
     def read(self, epoch: int) -> set[str]:
         """Return the names that were added in an epoch."""
-        data = disk.read_all(self._directory.descriptor, str(epoch), 2 * MAX_BYTES)
+        data = disk.read_all(self._directory, str(epoch), 2 * MAX_BYTES)
         found = {line.decode("ascii", "replace") for line in data.split(b"\n") if line}
         # Others may be cut off, or lead out of the directory of sessions.
         return set(filter(names.is_encoded, found))
 
     def remove(self, epoch: int) -> None:
         """Remove the file of an epoch."""
-        disk.remove(self._directory.descriptor, str(epoch))
+        disk.remove(self._directory, str(epoch))
 
 
 class ChangeMarks:

@@ -69,16 +69,10 @@ def write(directory: int, found: Checkpoint) -> None:
         format.crc32(body),
     )
     temporary = names.temporary(names.CHECKPOINT)
-    descriptor = disk.create_file(directory, temporary)
-    try:
+    with disk.temporary_file(directory, temporary) as descriptor:
         disk.write_all(descriptor, format.with_checksum(msgspec.json.encode(head)) + body)
         # After a kill, the file with this name is complete; after a power cut, the checksum tells.
         disk.move(directory, temporary, directory, names.CHECKPOINT)
-    except BaseException:
-        disk.discard(directory, temporary)
-        raise
-    finally:
-        disk.close(descriptor)
 
 
 def look(directory: int, session_id: str, created: str) -> Checkpoint | str:

@@ -141,7 +141,7 @@ class OwnedDirFd(int):
     """The descriptor of a directory, closed with its last reference.
 
     Unlike `OwnedFd` it *is* the number: a call that passes it to the system holds a reference until it
-    returns, so that another thread can drop its own at any time.
+    returns, so that another thread can drop its own at any time. Nothing else may close it.
     """
 
     __slots__ = ()
@@ -364,6 +364,19 @@ def create_file(directory: int, name: str) -> int:
         close(descriptor)
 
 
+@contextlib.contextmanager
+def temporary_file(directory: int, name: str) -> Iterator[int]:
+    """Create a file for a block, which renames it; after an error, it is removed."""
+    descriptor = create_file(directory, name)
+    try:
+        yield descriptor
+    except BaseException:
+        discard(directory, name)
+        raise
+    finally:
+        close(descriptor)
+
+
 def _lock(descriptor: int) -> None:
     """Lock an open file, where the file system has locks: elsewhere, nothing is ever swept."""
     try:
@@ -400,9 +413,9 @@ def remove_unused(directory: int, name: str) -> None:
 # -- directories and names ----------------------------------------------------------------------
 
 
-def open_root(path: str) -> int:
+def open_root(path: str) -> OwnedDirFd:
     """Open a store's root directory; the last component must not be a link."""
-    return _open(path, _DIRECTORY | _CLOEXEC)
+    return OwnedDirFd(_open(path, _DIRECTORY | _CLOEXEC))
 
 
 def make_root(path: str) -> None:
@@ -415,7 +428,7 @@ def make_root(path: str) -> None:
     for made in reversed(missing):
         with contextlib.suppress(FileExistsError):
             os.mkdir(made, DIRECTORY_MODE)
-        _sync_and_close(_open(os.path.dirname(made) or ".", _DIRECTORY | os.O_CLOEXEC))
+        sync_directory(OwnedDirFd(_open(os.path.dirname(made) or ".", _DIRECTORY | os.O_CLOEXEC)))
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, DIRECTORY_MODE)
 
@@ -423,22 +436,15 @@ def make_root(path: str) -> None:
 def sync_above(directory: int) -> None:
     """Make the entry of an open directory durable, even after it was moved."""
     try:
-        above = _open("..", _DIRECTORY | os.O_CLOEXEC, directory=directory)
+        above = OwnedDirFd(_open("..", _DIRECTORY | os.O_CLOEXEC, directory=directory))
     except PermissionError:
         return  # a directory that this user must not read cannot be synced either
-    _sync_and_close(above)
+    sync_directory(above)
 
 
-def _sync_and_close(directory: int) -> None:
-    try:
-        sync_directory(directory)
-    finally:
-        close(directory)
-
-
-def open_directory(parent: int, name: str) -> int:
+def open_directory(parent: int, name: str) -> OwnedDirFd:
     """Open a directory; a link in its place is refused."""
-    return _open(name, _DIRECTORY | _CLOEXEC, directory=parent)
+    return OwnedDirFd(_open(name, _DIRECTORY | _CLOEXEC, directory=parent))
 
 
 def make_directory(parent: int, name: str) -> bool:
@@ -498,34 +504,27 @@ def remove_empty(directory: int, name: str) -> None:
 def remove_directory(directory: int, name: str) -> None:
     """Delete a directory and the files in it; raise for anything that is not a file."""
     inner = open_directory(directory, name)
-    try:
-        for last in (False, False, False, True):
-            for file in list(names(inner)):
-                # Another process may be removing the same files.
-                with contextlib.suppress(FileNotFoundError):
-                    remove(inner, file)
-            try:
-                remove_empty(directory, name)
-            except OSError as error:
-                # A process that has opened the directory may create its lock file now.
-                if last or error.errno != errno.ENOTEMPTY:
-                    raise
-            else:
-                return
-    finally:
-        close(inner)
+    for last in (False, False, False, True):
+        for file in list(names(inner)):
+            # Another process may be removing the same files.
+            with contextlib.suppress(FileNotFoundError):
+                remove(inner, file)
+        try:
+            remove_empty(directory, name)
+        except OSError as error:
+            # A process that has opened the directory may create its lock file now.
+            if last or error.errno != errno.ENOTEMPTY:
+                raise
+        else:
+            return
 
 
 def names(directory: int) -> Iterator[str]:
     """Yield the names in a directory, unsorted."""
     # Opened again: readers of one open directory share its position, even in other threads and processes.
-    descriptor = open_directory(directory, ".")
-    try:
-        with os.scandir(descriptor) as entries:
-            for entry in entries:
-                yield entry.name
-    finally:
-        close(descriptor)
+    with os.scandir(open_directory(directory, ".")) as entries:
+        for entry in entries:
+            yield entry.name
 
 
 # -- status -------------------------------------------------------------------------------------
@@ -666,9 +665,6 @@ _EXCLUSIVE_NOW: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 _flock: Callable[[int, int], object] = fcntl.flock
 
-#: By thread, the lock that it holds only to check that it is free.
-_momentary: Final[dict[int, "Lock"]] = {}
-
 
 def _portalocker() -> Callable[[int, int], object]:
     from portalocker.portalocker import FlockLocker
@@ -701,26 +697,22 @@ class Lock(OwnedFd):
         try:
             self._flock(self.descriptor, how)
         except OSError as error:
-            self._wait(error, timeout, how)
+            self._wait(error, timeout, partial(self._flock, self.descriptor, how))
 
-    @contextlib.contextmanager
-    def for_a_moment(self, timeout: float) -> Iterator[None]:
-        """Take the lock only to check that it was free at some moment.
+    def pass_through(self, timeout: float) -> None:
+        """Take the lock and release it: it was free at some moment.
 
-        A signal handler that appends at this moment would wait for its own thread; it releases this lock.
+        One call of C code does both. So no signal handler that appends waits for its own thread.
         """
-        me = threading.get_ident()
-        before = _momentary.get(me)
-        _momentary[me] = self
+        calls = (self.descriptor, self.descriptor), (_EXCLUSIVE_NOW, fcntl.LOCK_UN)
         try:
-            self.acquire(timeout)
-            yield
-        finally:
-            self.release()
-            if before is None:
-                _momentary.pop(me, None)
-            else:
-                _momentary[me] = before
+            list(map(self._flock, *calls))
+        except OSError as error:
+            self._wait(error, timeout, lambda: list(map(self._flock, *calls)))
+
+    def is_closed(self) -> bool:
+        """Return whether it was closed, as forked children do."""
+        return self.descriptor < 0
 
     def exists(self) -> bool:
         """Return whether the lock file is still linked."""
@@ -729,22 +721,17 @@ class Lock(OwnedFd):
         except OSError as error:
             raise explain(error, "lock", self.path) from error
 
-    def _wait(self, error: OSError, timeout: float, how: int) -> None:
+    def _wait(self, error: OSError, timeout: float, attempt: Callable[[], object]) -> None:
         """Poll for the lock: short pauses first, since most holders release it within microseconds."""
-        own = _momentary.get(threading.get_ident())
-        if own is not None and own is not self:
-            own.release()
         backoff = Backoff(timeout, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while True:
-            if error.errno == errno.EINTR:
-                pass
-            elif error.errno != errno.EAGAIN:
+            if error.errno != errno.EAGAIN:
                 # Not held: `flock` reports that as EAGAIN only. EACCES comes from a security module.
                 raise explain(error, "lock", self.path) from error
-            elif not backoff.sleep():
+            if not backoff.sleep():
                 raise self._timed_out(timeout)
             try:
-                self._flock(self.descriptor, how)
+                attempt()
             except OSError as next_error:
                 error = next_error
             else:

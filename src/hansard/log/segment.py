@@ -106,7 +106,9 @@ def _create(
             raise
     except OSError as error:
         raise disk.explain(error, operation, path, _NOT_ACKNOWLEDGED) from error
-    return Segment(descriptor, path, session_id)
+    segment = Segment(descriptor, path, session_id)
+    segment.durable = len(content)
+    return segment
 
 
 def _name_twice(directory: int, segment: Segment) -> None:
@@ -121,13 +123,7 @@ def _name_twice(directory: int, segment: Segment) -> None:
         if error.errno not in disk.NO_LINKS:
             raise
         temporary = names.temporary(name)
-        copy = disk.create_file(directory, temporary)
-        try:
+        with disk.temporary_file(directory, temporary) as copy:
             disk.copy_content(segment.descriptor, copy)
             disk.sync(copy)
             disk.move(directory, temporary, directory, name)
-        except BaseException:
-            disk.discard(directory, temporary)
-            raise
-        finally:
-            disk.close(copy)

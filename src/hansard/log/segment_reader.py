@@ -355,17 +355,6 @@ class SegmentReader:
         previous = self.segment.previous
         return self.segment.time if previous is None else previous.time
 
-    def starts_with(self, other: "SegmentReader", end: Position) -> bool:
-        """Return whether this segment begins with all bytes of another up to a position."""
-        offset = 0
-        while offset < end.offset:
-            length = min(PIECE, end.offset - offset)
-            data = self.segment.read_some(offset, length)
-            if not data or data != other.segment.read_some(offset, length):
-                return False
-            offset += len(data)
-        return True
-
     # -- ranges ---------------------------------------------------------------------------------
 
     def forwards(self, start: Position, end: Position) -> Iterator[SegmentRange]:

@@ -20,7 +20,7 @@ from hansard.log.disk import Lock
 from hansard.log.format import LogEnd
 from hansard.log.sealed_chain import SealedChain
 from hansard.log.segment_reader import Raw, Segment, SegmentReader, open_segment
-from hansard.log.store_directory import StoreDirectory, deleted, is_past, sweep
+from hansard.log.store_directory import StoreDirectory, deleted, sweep
 
 FAILED: Final = "failed"
 DELETED: Final = "deleted"
@@ -39,7 +39,7 @@ class SessionFiles:
         reader: the open segment; None while the session is not open, or does not exist.
         end: the end of the segment, if it is known.
         lock: the open lock file; None until something is appended.
-        directory: the session's directory; None until something is appended.
+        directory: the session's directory; -1 until something is appended.
         parent: the directory of sessions, open until the entries of `directory` are durable: a sync must
             not fail because no descriptor is free. None: they are durable.
         settled: the directory's change time when lock and log were last seen in it; 0 if unknown.
@@ -48,7 +48,6 @@ class SessionFiles:
             A mark counts whichever process left it: a forked child keeps both.
         generation: the process that opened the files: see `disk.generation`.
         on_reset: called in a forked child, where none of the above is known.
-        renewed: how often the files were found replaced, and all that was known of them became void.
     """
 
     def __init__(
@@ -57,7 +56,6 @@ class SessionFiles:
         """`from_trash`: only to read, and also a session in the trash: others may be forked from it."""
         self.root = root
         self._from_trash = from_trash
-        self.renewed = 0
         self.session_id = session_id
         self.name = name
         self.path = root.path_of(self.name, names.LOG)
@@ -92,18 +90,13 @@ class SessionFiles:
         self.reader: SegmentReader | None = None
         self.end: LogEnd | None = None
         self.lock: Lock | None = None
-        self.directory: disk.OwnedFd | None = None
+        self.directory = -1
         self.parent: int | None = None
         self.settled = 0
         self._chain: SealedChain | None = None
         # The marks may have been removed and created again: the next writer opens them.
         self.numbers = NOWHERE
         self.marked = UNMARKED
-
-    def renew(self) -> None:
-        """Release the files because others have their names, and what was known of them is void."""
-        self.release_files()
-        self.renewed += 1
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -118,7 +111,7 @@ class SessionFiles:
                 if to_append:
                     return None
                 # A repair has replaced it; or another session has its name by now.
-                self.renew()
+                self.release_files()
             if self.reader is None and not self._open():
                 return None
             reader, end = self._read_end()
@@ -166,8 +159,7 @@ class SessionFiles:
             # In its place, a writer was about to begin when the session was deleted.
             if not self._from_trash:
                 raise deleted(self.session_id)
-            found = self.root.open_trashed(self.name)
-            segment = self._segment_in(None if found is None else disk.OwnedDirFd(found))
+            segment = self._segment_in(self.root.open_in(names.TRASH, self.name))
         if segment is None:
             return False
         # In this order: with an old end, a new file would look as if it had been cut.
@@ -176,8 +168,7 @@ class SessionFiles:
         return True
 
     def _open_session(self) -> disk.OwnedDirFd | None:
-        found = self.root.open_session(self.session_id, self.name, from_trash=self._from_trash)
-        return None if found is None else disk.OwnedDirFd(found)
+        return self.root.open_session(self.session_id, self.name, from_trash=self._from_trash)
 
     def _segment_in(self, directory: disk.OwnedDirFd | None) -> Segment | None:
         """Open the segment in a directory, to read; None if there is none."""
@@ -302,55 +293,34 @@ class SessionFiles:
             self.root.check_writable()
             path = self.root.path_of(self.name, names.LOCK)
             while True:
-                descriptor = self.root.open_session(self.session_id, self.name, create=create)
-                if descriptor is None:
+                directory = self.root.open_session(self.session_id, self.name, create=create)
+                if directory is None:
                     return None
-                directory = disk.OwnedFd(descriptor)
                 try:
-                    file = disk.open_file(descriptor, names.LOCK, writable=True, create=True)
+                    file = disk.open_file(directory, names.LOCK, writable=True, create=True)
                 except OSError as error:
-                    if error.errno != errno.ENOENT or disk.status_of(descriptor).st_nlink:
+                    if error.errno != errno.ENOENT or disk.links(directory):
                         raise disk.explain(error, "open", path, "nothing was appended") from error
                 else:
                     break
                 # A restore or a purge has removed the directory since it was opened.
             lock = Lock(file, path)
-            if self._adopt(descriptor):
+            if self._adopt(directory):
                 # Left by a kill when the session was begun: nothing else creates temporary files.
-                sweep(descriptor)
+                sweep(directory)
             self.directory = directory
-            self.parent = self._open_parent()
+            self.open_parent()
             self.lock = lock
             return lock
 
-    def open_directory(self) -> None:
-        """Open the directory for a change that must be synced. The caller holds lock and mutex."""
-        self.parent = self._open_parent()
-        if self.directory is None:
-            found = self.root.open_session(self.session_id, self.name)
-            self.directory = None if found is None else disk.OwnedFd(found)
-
-    def _open_parent(self) -> int:
+    def open_parent(self) -> None:
+        """Open what must be synced after a name in the directory, or of it, has changed."""
         with disk.reporting("open", self.root.path, "nothing was appended"):
-            return self.root.sessions
-
-    def changed(self) -> int:
-        """Return when a name in the directory last changed, in nanoseconds; -1 if it is not open."""
-        if self.directory is None:
-            return -1
-        try:
-            return disk.status_of(self.directory.descriptor).st_ctime_ns
-        except OSError as error:
-            raise disk.explain(error, "open", self.root.path_of(self.name)) from error
-
-    def settle(self, changed: int) -> None:
-        """Record that lock and log are in place in a directory, if a later change of it would show."""
-        if is_past(changed):
-            self.settled = changed
+            self.parent = self.root.sessions
 
     def adopt(self) -> bool:
         """Open the segment to append, if there is one by now. The caller holds lock and mutex."""
-        return self.directory is not None and self._adopt(self.directory.descriptor)
+        return self._adopt(self.directory)
 
     def _adopt(self, directory: int) -> bool:
         segment = open_segment(directory, self.path, self.session_id, writable=True)

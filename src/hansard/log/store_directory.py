@@ -24,6 +24,9 @@ from hansard.log.change_marks import ChangeMarks
 _TICK: Final = 100_000_000
 _SECOND: Final = 1_000_000_000
 
+#: Maximum attempts to find a lock file that is replaced concurrently.
+_TRIES: Final = 5
+
 _MARKER_LIMIT: Final = 64 * 1024
 _MARKER_TEXT: Final = b'{"hansard":"store","version":%d}\n' % format.VERSION
 
@@ -76,12 +79,12 @@ class StoreDirectory:
         )
         parts = self._parts = {}
         try:
-            parts[""] = disk.OwnedDirFd(disk.open_root(self.path))
+            parts[""] = disk.open_root(self.path)
         except FileNotFoundError:
             if not create:
                 raise missing from None
             disk.make_root(self.path)
-            parts[""] = disk.OwnedDirFd(disk.open_root(self.path))
+            parts[""] = disk.open_root(self.path)
         self._check_owner()
         try:
             text = disk.read_all(self.descriptor, names.MARKER, _MARKER_LIMIT)
@@ -119,19 +122,15 @@ class StoreDirectory:
         disk.make_directory(root, names.SESSIONS)
         disk.make_directory(root, names.TRASH)
         temporary = names.temporary(names.MARKER)
-        descriptor = disk.create_file(root, temporary)
-        try:
+        # Another process may be faster, and write the same.
+        with (
+            contextlib.suppress(FileExistsError),
+            disk.temporary_file(root, temporary) as descriptor,
+        ):
             disk.write_all(descriptor, _MARKER_TEXT)
             disk.sync(descriptor)
             # The marker comes last: a directory with it is a complete store.
             disk.publish(root, temporary, names.MARKER)
-        except BaseException as error:
-            disk.discard(root, temporary)
-            # Another process may have been faster, and has written the same.
-            if not isinstance(error, FileExistsError):
-                raise
-        finally:
-            disk.close(descriptor)
         self.sync_names()
 
     def _check_marker(self, text: bytes) -> None:
@@ -193,13 +192,13 @@ class StoreDirectory:
             raise Closed(f"{self.path}: the store was closed; open it again")
         found = parts.get(name)
         if found is None:
-            descriptor = self._open_part(name)
-            if descriptor is None:
+            found = self._open_part(name)
+            if found is None:
                 return -1
-            found = parts[name] = disk.OwnedDirFd(descriptor)
+            parts[name] = found
         return found
 
-    def _open_part(self, name: str) -> int | None:
+    def _open_part(self, name: str) -> disk.OwnedDirFd | None:
         root = self.descriptor
         try:
             return disk.open_directory(root, name)
@@ -236,7 +235,7 @@ class StoreDirectory:
 
     def open_session(
         self, session_id: str, name: str, *, create: bool = False, from_trash: bool = False
-    ) -> int | None:
+    ) -> disk.OwnedDirFd | None:
         """Open a session's directory; None if there is none.
 
         Raises if it is in the trash, unless `from_trash`: then it is opened there.
@@ -251,11 +250,10 @@ class StoreDirectory:
                 except FileNotFoundError:
                     if self.in_trash(name):
                         if from_trash:
-                            try:
-                                # Not in a `with`: an interrupt at its end would lose the descriptor.
+                            # Otherwise it was restored or purged concurrently.
+                            with contextlib.suppress(FileNotFoundError):
                                 return disk.open_directory(self._trash, name)
-                            except FileNotFoundError:
-                                continue  # restored or purged concurrently
+                            continue
                         raise deleted(session_id) from None
                     if create:
                         disk.make_directory(self.sessions, name)
@@ -266,31 +264,42 @@ class StoreDirectory:
         except OSError as error:
             raise disk.explain(error, "open", self.path_of(name)) from error
 
-    def open_live(self, name: str) -> int | None:
-        """Open the directory of a session that was not moved to the trash; None if there is none."""
-        return self._open_in(self.sessions, name, self.path_of(name))
+    def open_in(self, part: str, name: str) -> disk.OwnedDirFd | None:
+        """Open the directory of a name in `SESSIONS` or in `TRASH`; None if there is none."""
+        with (
+            disk.reporting("open", f"{self.path}/{part}/{name}"),
+            contextlib.suppress(FileNotFoundError),
+        ):
+            return disk.open_directory(self._part(part), name)
+        return None
 
-    def open_trashed(self, name: str) -> int | None:
-        """Open the directory of a deleted session; None if there is none."""
-        return self._open_in(self._trash, name, self._path_in_trash(name))
-
-    @staticmethod
-    def _open_in(part: int, name: str, path: str) -> int | None:
-        try:
-            return disk.open_directory(part, name)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise disk.explain(error, "open", path) from error
+    def pass_lock(self, name: str, timeout: float) -> None:
+        """Wait until no process held the lock of a session at some moment."""
+        deadline = time.monotonic() + timeout
+        path = self.path_of(name, names.LOCK)
+        for _ in range(_TRIES):
+            directory = self.open_in(names.SESSIONS, name)
+            if directory is None:
+                return  # deleted with its lock held
+            try:
+                # Another open file: what this process holds through its own is held, too.
+                lock = disk.Lock(disk.open_file(directory, names.LOCK), path)
+            except FileNotFoundError:
+                return  # no process has written here since it was lost
+            except OSError as error:
+                raise disk.explain(error, "open", path) from error
+            lock.pass_through(max(0.0, deadline - time.monotonic()))
+            if lock.exists():
+                return
 
     def in_trash(self, name: str) -> bool:
         """Return whether a deleted session of this name is in the trash."""
         with disk.reporting("open", self._path_in_trash(name)):
             return self._trash >= 0 and disk.present(self._trash, name)
 
-    def move_to_trash(self, name: str) -> bool:
-        """Move a session's directory to the trash; False if another process did. Not yet durable."""
-        return self._move(self.sessions, name, self._trash)
+    def move_to_trash(self, name: str) -> None:
+        """Move a session's directory to the trash. Not yet durable; the caller holds its lock."""
+        self._move(self.sessions, name, self._trash)
 
     def move_from_trash(self, name: str) -> bool:
         """Move a session's directory back; False if another process did. Not yet durable."""
@@ -314,9 +323,9 @@ class StoreDirectory:
     def _clear(self, name: str) -> None:
         """Empty a directory in which a session was being created when its name was moved to the trash."""
         with disk.reporting("move", self.path_of(name)):
-            directory = disk.OwnedFd(disk.open_directory(self.sessions, name))
-            if not disk.present(directory.descriptor, names.LOG):
-                disk.remove(directory.descriptor, names.LOCK)
+            directory = disk.open_directory(self.sessions, name)
+            if not disk.present(directory, names.LOG):
+                disk.remove(directory, names.LOCK)
 
     def sync_move(self, name: str) -> None:
         """Make a move to or from the trash durable."""
@@ -334,7 +343,7 @@ class StoreDirectory:
         with disk.reporting("purge", path, "nothing was purged"):
             try:
                 # Only a directory is a session; hansard did not create a link or a file.
-                disk.close(disk.open_directory(self._trash, name))
+                disk.open_directory(self._trash, name)
                 # Renamed first: a crash leaves a temporary directory, never half a session.
                 disk.move(self._trash, name, self._trash, temporary)
             except FileNotFoundError:
@@ -425,15 +434,14 @@ class StoreDirectory:
         """Write, sync and delete a small file; return the free space in bytes."""
         with disk.reporting("probe", self.path):
             if not self.read_only:
-                sweep(self.descriptor)
-                temporary = names.temporary("probe")
-                file = disk.OwnedFd(disk.create_file(self.descriptor, temporary))
+                name, descriptor = self.create_staged()
+                file = disk.OwnedFd(descriptor)
                 try:
                     disk.write_all(file.descriptor, b"hansard\n")
                     disk.sync(file.descriptor)
                 finally:
                     # Before it is closed: afterwards, another process may remove it.
-                    disk.remove(self.descriptor, temporary)
+                    disk.remove(self.descriptor, name)
             return disk.free_bytes(self.descriptor)
 
 
@@ -462,7 +470,7 @@ class InternalDirectory(StoreDirectory):
 
     def open_session(
         self, session_id: str, name: str, *, create: bool = False, from_trash: bool = False
-    ) -> int | None:
+    ) -> disk.OwnedDirFd | None:
         """Open a log's directory; None if there is none."""
         with disk.reporting("open", self.path_of(name)):
             if create and self.sessions < 0:
@@ -490,8 +498,6 @@ class InternalDirectory(StoreDirectory):
                 continue  # the log was dropped, and its directory with it
             except OSError as error:
                 raise disk.explain(error, "open", path) from error
-            finally:
-                disk.close(directory)
 
     def is_holder(self, name: str, lock: disk.Lock) -> bool:
         """Return whether an open lock is that of the log which has this name."""

@@ -125,16 +125,13 @@ class PendingAppend:
 
 
 class SyncTarget(NamedTuple):
-    """What a sync must cover: the segment, and its directory until its entry is durable."""
+    """What a sync must cover: the segment up to its end while the lock was held, and its directory."""
 
-    segment: Segment | None
-    directory: disk.OwnedFd | None
-    #: The directory that has the entry of that directory.
-    parent: int | None = None
-    #: Where the segment ended while the lock was held; 0 if unknown.
-    end: int = 0
-    #: The segment is synced already: it was created with all that it holds.
-    made: bool = False
+    segment: Segment
+    end: int
+    directory: int
+    #: The directory that has the entry of that directory; None if both are durable.
+    parent: int | None
 
 
 class KeyIndex:

@@ -27,9 +27,9 @@ from hansard.log.disk import Lock
 from hansard.log.format import LogEnd, Position
 from hansard.log.group_commit import GroupCommit
 from hansard.log.segment import create_segment, header, replace_segment, sealed_files
-from hansard.log.segment_reader import Segment, SegmentReader
+from hansard.log.segment_reader import SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
-from hansard.log.store_directory import deleted, sweep
+from hansard.log.store_directory import deleted, is_past, sweep
 from hansard.log.write_batch import (
     AppendRequest,
     AppendResult,
@@ -45,6 +45,9 @@ Durability = Literal["sync", "os"]
 
 #: Maximum attempts, when a lock file or a session is removed concurrently.
 _TRIES: Final = 5
+
+#: What is done with the lock held. It returns what to sync; None if it changed nothing.
+_Action = Callable[[], SyncTarget | None]
 
 _NOT_WRITTEN: Final = "this append was not acknowledged; retry when the cause is removed"
 
@@ -93,7 +96,7 @@ class LogWriter:
         """
         if self._files.generation != disk.generation or not self._group.try_lead():
             return None
-        done = None
+        done = target = None
         try:
             lock = self._files.lock
             if lock is not None:
@@ -103,10 +106,11 @@ class LogWriter:
                         # Files that were released and opened again have another lock.
                         if self._files.lock is lock:
                             done = self._write_one(lock, kind, data)
-                        target = self._target() if durable and self._syncs else None
+                        if done is not None and durable and self._syncs:
+                            target = self._target()
                 finally:
                     lock.release()
-                if done is not None and target is not None:
+                if target is not None:
                     self._sync(target)
             self._group.release()
         except BaseException:
@@ -120,12 +124,11 @@ class LogWriter:
         files = self._files
         end = files.end
         reader = files.reader
-        directory = files.directory
-        if end is None or reader is None or end.shut or files.root.failed or directory is None:
+        if end is None or reader is None or end.shut or files.root.failed:
             return None
         try:
             # A lock on a deleted file excludes no process, and what is appended to one is lost (F-165).
-            changed = disk.status_of(directory.descriptor).st_ctime_ns
+            changed = disk.status_of(files.directory).st_ctime_ns
             if changed != files.settled and not self._in_place(lock, changed):
                 return None
             descriptor = reader.segment.descriptor
@@ -176,18 +179,13 @@ class LogWriter:
             self._keys.forget()
             raise
         if not self._syncs:
-            if target.segment is not None:
-                self._set_named(target)
+            self._set_named(target)
         elif any(append.request.durable for append in appends):
             self._sync(target)
 
     def _locked(
-        self,
-        action: Callable[[], SyncTarget],
-        *,
-        create: bool = False,
-        timeout: float | None = None,
-    ) -> SyncTarget:
+        self, action: _Action, *, create: bool = False, timeout: float | None = None
+    ) -> SyncTarget | None:
         """Run an action with the session's lock held. The caller leads.
 
         If these files are no longer the session's, it is run again, with fresh ones.
@@ -222,22 +220,21 @@ class LogWriter:
         raise self._not_found()
 
     def _exclusive(
-        self,
-        action: Callable[[], SyncTarget],
-        *,
-        create: bool = False,
-        timeout: float | None = None,
-    ) -> None:
-        """Lead, run an action with the session's lock held, and sync what it changed."""
+        self, action: _Action, *, create: bool = False, timeout: float | None = None
+    ) -> bool:
+        """Lead, run an action with the session's lock held, and sync what it changed, if anything."""
         self._files.check_process()
         with self._group.exclusive():
             self._files.root.sync_names()
-            self._sync(self._locked(action, create=create, timeout=timeout))
+            target = self._locked(action, create=create, timeout=timeout)
+            self._sync(target)
+        return target is not None
 
     def _settle(self, lock: Lock) -> bool:
-        """Return whether the lock is the session's; continue in the file that has the log's name (F-165)."""
+        """Return whether the lock is the session's; raise if the log was removed or replaced (F-165)."""
         files = self._files
-        changed = files.changed()
+        with disk.reporting("open", files.path):
+            changed = disk.status_of(files.directory).st_ctime_ns
         if changed == files.settled or self._in_place(lock, changed):
             return True
         if not lock.exists():
@@ -246,7 +243,15 @@ class LogWriter:
             end = files.end = files.reader.log_end(files.end)
             # The callers handle a sealed or deleted log.
             if SEALED not in end.shut and DELETED not in end.shut:
-                return self._continue(lock, files.reader, end)
+                files.release_files()
+                self._keys.forget()
+                raise DiskFailed(
+                    "append",
+                    files.path,
+                    OSError(errno.ESTALE, "no longer the log"),
+                    "the log was removed or replaced while it was open; nothing was appended. "
+                    "The next call uses the file that has its name by then",
+                )
         return True
 
     def _in_place(self, lock: Lock, changed: int) -> bool:
@@ -254,31 +259,10 @@ class LogWriter:
         files = self._files
         if not lock.exists() or not files.in_place():
             return False
-        files.settle(changed)
+        # Otherwise a later change might have the same time.
+        if is_past(changed):
+            files.settled = changed
         return True
-
-    def _continue(self, lock: Lock, old: SegmentReader, end: LogEnd) -> bool:
-        """Continue in the file that has the log's name now, if it begins with all of the old one.
-
-        Return False if the lock is no longer the session's.
-        """
-        files = self._files
-        self._keys.forget()
-        reader = files.reader if files.adopt() and files.in_place() else None
-        if reader is not None and reader.starts_with(old, end.position):
-            return True
-        files.renew()
-        if reader is None and not lock.exists():
-            return False  # a restore has moved the session into this place
-        why = (
-            "removed" if reader is None else "replaced by one that does not hold all of its records"
-        )
-        raise self._stale(f"the log was {why} while it was open; nothing was appended")
-
-    def _stale(self, hint: str) -> DiskFailed:
-        cause = OSError(errno.ESTALE, "no longer the log")
-        hint += ". The next call uses the file that has its name by then"
-        return DiskFailed("append", self._files.path, cause, hint)
 
     def _not_found(self) -> SessionNotFound:
         return SessionNotFound(f"no session {self._files.session_id!r} in this store")
@@ -297,7 +281,7 @@ class LogWriter:
         end = files.end = self._reader().log_end(files.end)
         return self._go_on(end) if SEALED in end.shut else end
 
-    def _write(self, appends: list[PendingAppend]) -> SyncTarget:
+    def _write(self, appends: list[PendingAppend]) -> SyncTarget | None:
         """Frame and write the records of all appends."""
         files = self._files
         if files.reader is None and not files.adopt():
@@ -334,11 +318,9 @@ class LogWriter:
             batch.end_torn_tail(self._reader().segment, end)
         return batch
 
-    def _begin(self, appends: list[PendingAppend]) -> SyncTarget:
+    def _begin(self, appends: list[PendingAppend]) -> SyncTarget | None:
         """Create the segment with the first append."""
         files = self._files
-        assert files.directory is not None  # open until the first sync
-        directory = files.directory.descriptor
         if files.root.in_trash(files.name):
             # Deleted since this directory was created, or opened: the name is taken (F-36).
             raise deleted(files.session_id)
@@ -358,23 +340,23 @@ class LogWriter:
         if not batch.lines:
             # The header was not written, and the next one will differ.
             self._keys.forget()
-            return SyncTarget(None, None)
+            return None
         with disk.reporting("list", files.path, "nothing was appended"):
-            sealed, _ = sealed_files(directory, format.MAX_SEQ)
+            sealed, _ = sealed_files(files.directory, format.MAX_SEQ)
         if sealed:
             # Then the log is not new, but its last segment is missing.
             self._keys.forget()
             reason = f"the file is missing, but the segment before it, {sealed[-1][1]}, is there"
             raise Damaged(files.path, 0, reason, "nothing was appended: restore the file")
-        sweep(directory)
+        sweep(files.directory)
         content = head + b"".join(batch.lines)
         files.end = None
         files.reader = SegmentReader(
-            create_segment(directory, files.path, files.session_id, content)
+            create_segment(files.directory, files.path, files.session_id, content)
         )
         files.end = batch.log_end()
         self._keys.upto = files.end.position
-        return self._target(made=True)
+        return self._target()
 
     def _frame(self, append: PendingAppend, batch: WriteBatch, now: bytes) -> None:
         """Check a request's conditions, and add its records to the batch."""
@@ -423,48 +405,34 @@ class LogWriter:
 
     # -- staged logs ----------------------------------------------------------------------------
 
-    def begin_with(self, staged: str) -> None:
-        """Begin the session, which must not exist, with a log that was staged and synced (F-136)."""
-        self._exclusive(lambda: self._take(staged), create=True)
+    def take(self, staged: str, *, expected_seq: int | None = None) -> None:
+        """Make a log that was staged and synced the log of the session, which must not exist (F-136).
 
-    def _take(self, staged: str) -> SyncTarget:
-        files = self._files
-        if files.reader is not None or files.adopt():
-            end = self._unless_deleted(self._reader().log_end(files.end))
-            raise session_exists(files.session_id, end.position.seq)
-        if files.root.in_trash(files.name):
-            raise deleted(files.session_id)
-        self._move_staged(staged, "nothing was added to the store")
-        return self._target()
-
-    def replace(self, staged: str, expected_seq: int) -> None:
-        """Replace this log, which must exist, by a staged one that continues at a seq (F-163)."""
-        self._exclusive(lambda: self._take_over(staged, expected_seq))
-
-    def _take_over(self, staged: str, expected_seq: int) -> SyncTarget:
-        files = self._files
-        end = files.end = self._reader().log_end(files.end)
-        if end.position.seq != expected_seq:
-            raise seq_conflict(files.session_id, expected_seq, end.position.seq)
-        self._move_staged(staged, "nothing was moved")
-        # The new file is durable, even if the old one was not.
-        files.root.failed.discard(files.session_id)
-        files.renewed += 1
-        return self._target(made=True)
-
-    def _move_staged(self, staged: str, hint: str) -> None:
-        """Give a staged log the name of the log.
-
-        `create_segment` links its file; this one comes from another directory, and is renamed. It replaces
-        no other log: only the holder of the lock creates one.
+        `expected_seq`: replace the log, which must exist and be at this seq (F-163).
         """
+        self._exclusive(lambda: self._take(staged, expected_seq), create=expected_seq is None)
+
+    def _take(self, staged: str, expected_seq: int | None) -> SyncTarget:
         files = self._files
-        files.open_directory()
-        assert files.directory is not None  # the holder of the lock has opened it
-        with disk.reporting("rename", files.path, hint):
-            files.root.move_staged(staged, files.directory.descriptor)
+        if expected_seq is not None or files.reader is not None or files.adopt():
+            seq = self._unless_deleted(self._reader().log_end(files.end)).position.seq
+            if expected_seq is None:
+                raise session_exists(files.session_id, seq)
+            if seq != expected_seq:
+                raise seq_conflict(files.session_id, expected_seq, seq)
+        elif files.root.in_trash(files.name):
+            raise deleted(files.session_id)
+        files.open_parent()
+        with disk.reporting("rename", files.path, "nothing was added to the store"):
+            # Only the holder of the lock creates a log: there is no other that this could replace.
+            files.root.move_staged(staged, files.directory)
         self._keys.forget()
         files.adopt()
+        # The new file is durable, even if the old one was not.
+        files.root.failed.discard(files.session_id)
+        segment = self._reader().segment
+        segment.durable = segment.size()
+        return self._target()
 
     # -- sealing --------------------------------------------------------------------------------
 
@@ -472,11 +440,9 @@ class LogWriter:
         """Seal the active segment, and begin the next; False if it holds no event (F-86)."""
         # Sync most of it before the lock is taken.
         self.sync()
-        sealed: list[bool] = []
-        self._exclusive(lambda: self._seal(sealed))
-        return sealed == [True]
+        return self._exclusive(self._seal)
 
-    def _seal(self, sealed: list[bool]) -> SyncTarget:
+    def _seal(self) -> SyncTarget | None:
         files = self._files
         reader = self._reader()
         end = self._unless_deleted(reader.log_end(files.end))
@@ -484,19 +450,18 @@ class LogWriter:
             if end.shut:
                 raise self._shut(end.shut)
             if end.position.seq == reader.segment.start.seq:
-                return self._target()
+                return None
             time = end.time
             self._put_note(end, "sealed", (SEALED,))
             assert files.end is not None  # `_put_note` has set it
             end = msgspec.structs.replace(files.end, time=time)
         self._go_on(end)
-        sealed.append(True)
         return self._target()
 
     def _go_on(self, end: LogEnd) -> LogEnd:
         """Continue after a sealed segment: in the next one, which is created if necessary."""
         files = self._files
-        files.open_directory()
+        files.open_parent()
         self._keys.forget()
         if not files.adopt():
             raise self._not_found()
@@ -507,7 +472,6 @@ class LogWriter:
         """Create the segment that follows a sealed one."""
         files = self._files
         reader = self._reader()
-        assert files.directory is not None
         segment = reader.segment
         try:
             # Before another file refers to its end: a crash may have come before its own sync.
@@ -526,7 +490,7 @@ class LogWriter:
             facts["first"] = msgspec.Raw(segment.first_record)
         now = format.now()
         content, _ = header(segment.session_id, before=previous.seq, time=now, facts=facts)
-        made = replace_segment(files.directory.descriptor, segment, content)
+        made = replace_segment(files.directory, segment, content)
         # First unknown: an interrupted thread must not take the old end for that of the new file.
         files.end = None
         files.reader = SegmentReader(made)
@@ -538,71 +502,40 @@ class LogWriter:
 
     def sync(self) -> None:
         """Make everything durable that is in the log now, including appends of other processes."""
-        self._exclusive(self._unsynced)
+        self._exclusive(self._target)
 
-    def _unsynced(self) -> SyncTarget:
-        """Return what there is to sync: nothing, if the log still ends where our last sync began.
-
-        So a fork of a session that this process writes does not sync its parent again.
-        """
-        segment = self._reader().segment
-        target = self._target()
-        if target.directory is None and segment.durable == segment.size():
-            return SyncTarget(None, None)
-        return target
-
-    def _target(self, *, made: bool = False) -> SyncTarget:
-        """Return the files to sync: `files` may be released as soon as the lock is free."""
+    def _target(self) -> SyncTarget:
+        """Return what to sync: `files` may be released as soon as the lock is free."""
         files = self._files
-        segment = None if files.reader is None else files.reader.segment
-        end = 0 if files.end is None else files.end.position.offset
-        directory = None if files.parent is None else files.directory
-        return SyncTarget(segment, directory, files.parent, end, made)
-
-    def _sync(self, target: SyncTarget) -> None:
-        """Make all that was written durable. The lock is not held (F-38)."""
-        segment, directory, parent, end, made = target
-        if segment is None:
-            return
+        segment = self._reader().segment
         try:
-            if not made:
+            end = disk.size(segment.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "sync", files.path, _NOT_WRITTEN) from error
+        return SyncTarget(segment, end, files.directory, files.parent)
+
+    def _sync(self, target: SyncTarget | None) -> None:
+        """Make all that was written durable. The lock is not held (F-38)."""
+        if target is None:
+            return
+        segment, end, directory, parent = target
+        try:
+            # Not if it still ends where a sync of this process began, as in a fork's parent.
+            if segment.durable != end:
                 disk.sync(segment.descriptor)
-            if directory is not None and parent is not None:
+                segment.durable = end
+            if parent is not None:
                 # Once per opening: a record is only as durable as the names that lead to it (F-31).
-                disk.sync_directory(directory.descriptor)
+                disk.sync_directory(directory)
                 disk.sync_directory(parent)
         except OSError as error:
             raise self._fail(error) from error
-        self._check_kept(segment)
         self._set_named(target)
-        segment.durable = end
 
-    def _check_kept(self, segment: Segment) -> None:
-        """Raise if what was synced has been removed since it was written: no reader would find it."""
-        files = self._files
-        with files.mutex:
-            directory = files.directory
-            try:
-                if directory is not None:
-                    changed = disk.status_of(directory.descriptor).st_ctime_ns
-                    if changed == files.settled:
-                        return
-                if disk.links(segment.descriptor):
-                    return
-            except OSError as error:
-                raise disk.explain(error, "sync", files.path, _NOT_WRITTEN) from error
-            shut = SegmentReader(segment).log_end().shut
-            # Sealed and compacted, or deleted and purged, after it was written: then it was kept.
-            if SEALED in shut or DELETED in shut:
-                return
-            files.renew()
-        self._keys.forget()
-        raise self._stale("the log was removed before this append was durable; it may be lost")
-
-    def _set_named(self, target: SyncTarget) -> None:
+    def _set_named(self, target: SyncTarget | None) -> None:
         """Record that the session's directory need not be synced again."""
         files = self._files
-        if target.directory is not None:
+        if target is not None and target.parent is not None:
             with files.mutex:
                 if files.directory is target.directory:
                     files.parent = None
@@ -620,7 +553,7 @@ class LogWriter:
             try:
                 # If the disk accepts nothing, this process remembers it, and others meet the same disk.
                 with contextlib.suppress(HansardError, OSError):
-                    self._locked(lambda: self._write_note("failed", FAILED, "", None))
+                    self._locked(self._write_failed)
                     # From now on the log says it, until a process has verified it.
                     files.root.failed.discard(files.session_id)
             finally:
@@ -651,57 +584,58 @@ class LogWriter:
 
     # -- notes ----------------------------------------------------------------------------------
 
-    def note(
-        self,
-        word: str,
-        *,
-        adds: str = "",
-        removes: str = "",
-        expected_seq: int | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        """Append a note that shuts the log for a reason, or opens it again (F-34); sync it."""
-        self._exclusive(
-            lambda: self._write_note(word, adds, removes, expected_seq), timeout=timeout
-        )
-
-    def _write_note(
-        self, word: str, adds: str, removes: str, expected_seq: int | None
-    ) -> SyncTarget:
-        files = self._files
-        self._reader()
-        if removes and not files.in_place():
-            # Deleted through files that are still open here, and perhaps purged.
-            if files.root.in_trash(files.name):
-                raise deleted(files.session_id)
-            raise self._not_found()
+    def _write_failed(self) -> None:
         end = self._read_end()
+        if FAILED not in end.shut:
+            self._put_note(end, "failed", (*end.shut, FAILED))
+
+    def reopen(self, word: str, reason: str) -> None:
+        """Append a note that the log is no longer shut for a reason (F-34); sync it."""
+        self._exclusive(lambda: self._reopen(word, reason))
+
+    def _reopen(self, word: str, reason: str) -> SyncTarget:
+        end = self._end_in_place()
+        if reason in end.shut:
+            self._put_note(end, word, tuple(other for other in end.shut if other != reason))
+        return self._target()
+
+    def delete(
+        self, *, expected_seq: int | None = None, timeout: float | None = None, noted: bool = False
+    ) -> bool:
+        """Shut the log with a note, and move its directory to the trash (F-36).
+
+        `noted`: only move it, if the note is there; False if it is not, because the session was restored.
+        """
+        moved = self._exclusive(lambda: self._delete(expected_seq, noted=noted), timeout=timeout)
+        self._files.root.sync_move(self._files.name)
+        return moved
+
+    def _delete(self, expected_seq: int | None, *, noted: bool) -> SyncTarget | None:
+        files = self._files
+        end = self._end_in_place()
         if expected_seq is not None and expected_seq != end.position.seq:
             raise seq_conflict(files.session_id, expected_seq, end.position.seq)
-        if (adds and adds in end.shut) or (removes and removes not in end.shut):
-            return self._target()
-        kept = tuple(reason for reason in end.shut if reason != removes)
-        self._put_note(end, word, kept + ((adds,) if adds else ()))
+        if DELETED not in end.shut:
+            if noted:
+                return None
+            # First: handles that others have open learn of it by the note alone.
+            self._put_note(end, "deleted", (*end.shut, DELETED))
+        files.root.move_to_trash(files.name)
         return self._target()
+
+    def _end_in_place(self) -> LogEnd:
+        """Return the end of the log; raise if the session was deleted, and perhaps purged, by another."""
+        files = self._files
+        self._reader()
+        if not files.in_place():
+            raise deleted(files.session_id)
+        return self._read_end()
 
     def _put_note(self, end: LogEnd, word: str, shut: tuple[str, ...]) -> None:
         batch = self._batch_after(end)
         batch.note(word, {"shut": list(shut)})
         batch.shut = shut
         self._put(batch)
-
-    def while_shut(self, reason: str, action: Callable[[], object]) -> None:
-        """Run an action with the lock held, if the log has its name and is still shut for a reason."""
-
-        def run() -> SyncTarget:
-            files = self._files
-            found = files.reader is not None or files.adopt()
-            # In place: after a purge, another session may have the name.
-            if found and files.in_place() and reason in self._read_end().shut:
-                action()
-            return SyncTarget(None, None)
-
-        self._exclusive(run)
 
     def release_files(self, *, wait: bool = True) -> None:
         """Close the files, unless a thread is writing, or reading if this does not `wait`."""

@@ -171,10 +171,10 @@ def test_compact_waits_for_the_background(tmp_path: Path, monkeypatch: pytest.Mo
         wanted.wait(60)
         check(compactor, done, total)
 
-    def waiting(lock: Lock, error: OSError, timeout: float, *more: int) -> None:
+    def waiting(lock: Lock, *more: Any) -> None:
         if lock.path.endswith("compaction"):
             wanted.set()
-        real(lock, error, timeout, *more)
+        real(lock, *more)
 
     monkeypatch.setattr(BackgroundCompactor, "_check", hold)
     monkeypatch.setattr(Lock, "_wait", waiting)

@@ -129,8 +129,8 @@ def test_whose_temporary_files_are_is_said(path: Path) -> None:
     for name, folder in ((staged, path), (left, path / "sessions" / "a+1")):
         (folder / name).write_bytes(b"12345")
         (folder / name).chmod(0o600)
-    directory = disk.OwnedFd(disk.open_root(str(path)))
-    held = disk.OwnedFd(disk.create_file(directory.descriptor, used))
+    directory = disk.open_root(str(path))
+    held = disk.OwnedFd(disk.create_file(directory, used))
     past = datetime.now(UTC) - timedelta(days=2)
     os.utime(path / used, (past.timestamp(), past.timestamp()))
     found = diagnose(path)

@@ -24,9 +24,8 @@ CONCURRENCY = (
     Mutant(
         "the lock is held during a sync",
         "log/writer.py",
-        "                        target = self._target() if durable and self._syncs else None\n",
-        "                        target = self._target() if durable and self._syncs else None\n"
-        "                        if target is not None:\n"
+        "                            target = self._target()\n",
+        "                            target = self._target()\n"
         "                            self._sync(target)\n",
         ("tests/faults/test_group_commit.py", "-k", "share_one_write or interrupted_lone"),
     ),
@@ -42,7 +41,7 @@ CONCURRENCY = (
         "log/writer.py",
         "        if not lock.exists() or not files.in_place():\n",
         "        if not lock.exists():\n",
-        ("tests/faults/test_replaced_logs.py", "-k", "continues_the_log"),
+        ("tests/faults/test_replaced_logs.py", "-k", "taken_away"),
     ),
     Mutant(
         "what others appended is not looked at",

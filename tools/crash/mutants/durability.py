@@ -11,15 +11,15 @@ DURABILITY = (
     Mutant(
         "records are not synced",
         "log/writer.py",
-        "                disk.sync(segment.descriptor)\n            if directory is not None and",
-        "                pass\n            if directory is not None and",
+        "                disk.sync(segment.descriptor)\n                segment.durable",
+        "                segment.durable",
         (f"{_ORDER}::test_sync_appends_are_written_and_synced_before_they_return",),
     ),
     Mutant(
         "a lone append is acknowledged before it is synced",
         "log/writer.py",
-        "                if done is not None and target is not None:\n",
-        "                if done is None and target is not None:\n",
+        "                if target is not None:\n",
+        "                if target is None:\n",
         (f"{_ORDER}::test_sync_appends_are_written_and_synced_before_they_return",),
     ),
     Mutant(
@@ -32,7 +32,7 @@ DURABILITY = (
     Mutant(
         "no directory is synced for a new session",
         "log/writer.py",
-        "                disk.sync_directory(directory.descriptor)\n"
+        "                disk.sync_directory(directory)\n"
         "                disk.sync_directory(parent)\n",
         "                pass\n",
         (f"{_POWER_CUT}[two writers]",),
@@ -63,24 +63,24 @@ DURABILITY = (
         "the error of a sync is ignored",
         "log/writer.py",
         "        except OSError as error:\n            raise self._fail(error) from error\n"
-        "        self._check_kept(segment)\n",
-        "        except OSError:\n            pass\n        self._check_kept(segment)\n",
+        "        self._set_named(target)\n",
+        "        except OSError:\n            pass\n        self._set_named(target)\n",
         (f"{_SYNC_FAILURE}::test_this_store_loses_nothing_that_it_acknowledged",),
     ),
     Mutant(
         "a failed sync is tried again",
         "log/writer.py",
-        "                disk.sync(segment.descriptor)\n            if directory is not None and",
+        "                disk.sync(segment.descriptor)\n                segment.durable",
         "                try:\n                    disk.sync(segment.descriptor)\n"
         "                except OSError:\n                    disk.sync(segment.descriptor)\n"
-        "            if directory is not None and",
+        "                segment.durable",
         (f"{_SYNC_FAILURE}::test_this_store_loses_nothing_that_it_acknowledged",),
     ),
     Mutant(
         "a failed sync is not told to other processes",
         "log/writer.py",
-        '            self._locked(lambda: self._write_note("failed", FAILED, "", None))\n',
-        "            pass\n",
+        "                    self._locked(self._write_failed)\n",
+        "                    pass\n",
         (f"{_SYNC_FAILURE}::test_a_failed_sync_shuts_the_session_for_every_process",),
     ),
     Mutant(

@@ -109,18 +109,15 @@ class LocalHold(Hold):
 
     def __init__(self, lock: Lock) -> None:
         self._lock: Lock | None = lock
-        self._generation = disk.generation
 
     def check(self) -> None:
-        if self._generation != disk.generation:
-            raise Closed("opened before a fork, by the parent process; open it in this process")
-        if self._lock is None:
-            raise Closed("closed; open it again")
+        if self._lock is None or self._lock.is_closed():
+            raise Closed("closed, or opened before a fork by the parent process; open it again")
 
     def close(self) -> None:
         lock, self._lock = self._lock, None
-        # In a child the lock is the parent's: an unlock through an inherited descriptor would free it.
-        if lock is not None and self._generation == disk.generation:
+        # In a child it is closed: an unlock through an inherited descriptor would free the parent's.
+        if lock is not None and not lock.is_closed():
             # Unlocked, not only closed: a process that is being started may have a copy of it.
             lock.release()
             lock.close()
@@ -430,9 +427,7 @@ def _id_in(root: StoreDirectory, name: str) -> str | None:
         directory = root.open_session(name, name, from_trash=True)
         if directory is None:
             return None
-        opened = disk.OwnedFd(directory)
-        path = root.path_of(name, names.LOG)
-        segment = open_segment(opened.descriptor, path, None, writable=False)
+        segment = open_segment(directory, root.path_of(name, names.LOG), None, writable=False)
     except HansardError:
         return None
     return None if segment is None else segment.session_id

@@ -21,7 +21,6 @@ from hansard.backend.contract import Changed
 from hansard.errors import LockTimeout, UnsafePath
 from hansard.log import disk, names
 from hansard.log.change_marks import MarkFiles
-from hansard.log.disk import Lock
 from hansard.log.store_directory import StoreDirectory
 
 #: Seconds that a refresh waits in all for writers that hold the locks of marked sessions.
@@ -29,9 +28,6 @@ PATIENCE: Final = 1.0
 
 #: Nanoseconds for which a directory may change again without its modification time changing.
 _RACY: Final = 2_000_000_000
-
-#: Maximum tries to lock a session whose lock file is replaced.
-_TRIES: Final = 5
 
 Ids = Callable[[Iterable[str]], Iterator[str]]
 
@@ -127,30 +123,12 @@ def _wait(root: StoreDirectory, files: MarkFiles, marked: Iterable[str]) -> None
     deadline = time.monotonic() + PATIENCE
     for name in marked:
         try:
-            _pass(root, name, deadline)
+            # One that is deleted was deleted with its lock held, and recorded.
+            root.pass_lock(name, max(0.0, deadline - time.monotonic()))
         except LockTimeout:
             files.mark(name)
         except UnsafePath:
             continue  # a link or a file: no writer follows it
-
-
-def _pass(root: StoreDirectory, name: str, deadline: float) -> None:
-    for _ in range(_TRIES):
-        directory = root.open_live(name)
-        if directory is None:
-            return  # deleted with its lock held, and recorded
-        path = root.path_of(name, names.LOCK)
-        try:
-            lock = Lock(disk.open_file(directory, names.LOCK), path)
-        except FileNotFoundError:
-            return  # no process has written here since it was lost
-        except OSError as error:
-            raise disk.explain(error, "open", path) from error
-        finally:
-            disk.close(directory)
-        with lock.for_a_moment(max(0.0, deadline - time.monotonic())):
-            if lock.exists():
-                return
 
 
 def _are_complete(read: list[int], first: int, last: int) -> bool:

@@ -140,7 +140,7 @@ class _Examiner:
     def _look_into(self, parent: int, path: str, *parts: str) -> None:
         """Check everything in a directory. `parts`: its path in the store."""
         try:
-            directory = disk.OwnedDirFd(disk.open_directory(parent, parts[-1] if parts else "."))
+            directory = disk.open_directory(parent, parts[-1] if parts else ".")
             for name in disk.names(directory):
                 with suppress(FileNotFoundError):
                     self._look_at(directory, f"{path}/{_spelled(name)}", *parts, name)

@@ -63,11 +63,8 @@ class LocalIndexFile:
     def _check_path(self, directory: int) -> None:
         """Raise if the path leads to another directory by now."""
         found = disk.open_root(self._root.path)
-        try:
-            if disk.identity(found) != disk.identity(directory):
-                raise OSError(errno.ESTALE, f"{self._root.path} is another directory by now")
-        finally:
-            disk.close(found)
+        if disk.identity(found) != disk.identity(directory):
+            raise OSError(errno.ESTALE, f"{self._root.path} is another directory by now")
 
     def identity(self) -> str | None:
         """Return name and inode of the database; None if there is none."""
@@ -132,18 +129,12 @@ def _create(directory: int, name: str, content: bytes) -> None:
     """Create a file with its content, unless another process was faster."""
     while not disk.present(directory, name):
         temporary = names.temporary(names.INDEX)
-        descriptor = disk.create_file(directory, temporary)
+        with disk.temporary_file(directory, temporary) as descriptor:
+            disk.write_all(descriptor, content)
+        # Closed before it gets its name: closing a file that SQLite has open releases SQLite's locks on it.
+        # So it is unlocked, and a sweep may take it: before it has its name, or after.
         try:
-            try:
-                disk.write_all(descriptor, content)
-            finally:
-                # Before it gets its name: closing a file that SQLite has open releases SQLite's locks on it.
-                disk.close(descriptor)
-            disk.publish(directory, temporary, name)
-        except FileExistsError:
+            with suppress(FileExistsError, FileNotFoundError):
+                disk.publish(directory, temporary, name)
+        finally:
             disk.discard(directory, temporary)
-        except FileNotFoundError:
-            continue  # a sweep took the temporary, which is unlocked: before it had its name, or after
-        except BaseException:
-            disk.discard(directory, temporary)
-            raise

@@ -34,7 +34,7 @@ from hansard.backend.contract import (
     between,
 )
 from hansard.clock import Backoff
-from hansard.errors import Damaged, LockTimeout, SessionDeleted, SessionNotFound
+from hansard.errors import Damaged, SessionDeleted, SessionNotFound
 from hansard.event import kinds
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
@@ -210,20 +210,20 @@ class LocalChunk(Chunk):
 
 
 class KnownRecords:
-    """What was read of a session's files: valid as long as they are its files.
+    """What was read of a session, as long as its active segment stays open.
 
     All readers of a session share it. Fields are replaced, never changed: a stale one costs a second read.
     """
 
-    __slots__ = ("controls", "first", "sealed")
+    __slots__ = ("controls", "first", "reader")
 
-    def __init__(self) -> None:
-        #: The control events up to an offset of a segment, that offset, and the segment.
-        self.controls: tuple[ref[SegmentReader] | None, int, list[Event]] = (None, 0, [])
-        #: The control events of the sealed segments, of which log, up to which seq.
-        self.sealed: tuple[tuple[str, int], list[Event]] = (("", 0), [])
-        #: The first event, and of which log.
-        self.first: tuple[str | None, Event | None] = (None, None)
+    def __init__(self, reader: SegmentReader) -> None:
+        #: Not kept open: a fork of ten thousand forks has as many readers.
+        self.reader = ref(reader)
+        #: The control events up to an offset of the segment; None before they are needed.
+        self.controls: tuple[int, list[Event]] | None = None
+        #: The first event.
+        self.first: Event | None = None
 
 
 #: One look at a log: its active segment, the end of that, and what was read of it.
@@ -233,11 +233,11 @@ Look = tuple[SegmentReader, LogEnd, KnownRecords]
 class LocalReader(LogReader):
     """A session's files as they were at one look at the end of the log.
 
-    It keeps no file open: a fork of ten thousand forks has as many readers. If the files were closed or
-    replaced, it looks up again where an event is stored. It reads nothing after the end of the first look.
+    It keeps no file open. If the files were closed or replaced, it looks up again where an event is stored.
+    It reads nothing after the end of the first look.
     """
 
-    __slots__ = ("_end", "_file", "_known", "_log", "_reader", "_tail", "_time", "session_id")
+    __slots__ = ("_end", "_file", "_known", "_log", "_tail", "_time", "session_id")
 
     def __init__(self, log: "LocalLog") -> None:
         self.session_id = log.session_id
@@ -250,11 +250,7 @@ class LocalReader(LogReader):
         #: The file that was last read from.
         self._file: tuple[int, int] | None = None
         if found is not None:
-            self._use(found)
-
-    def _use(self, found: Look) -> None:
-        reader, self._tail, self._known = found
-        self._reader = ref(reader)
+            _, self._tail, self._known = found
 
     def head(self) -> Head | None:
         end = self._end
@@ -265,7 +261,7 @@ class LocalReader(LogReader):
 
     def _updated(self, end: LogEnd) -> str:
         """Return the time of the last event, if the log ends in a note."""
-        reader = self._reader()
+        reader = self._known.reader()
         if reader is not None and self._tail is end:
             return reader.last_time(end.position)
         for chunk in self.read_back():
@@ -279,26 +275,24 @@ class LocalReader(LogReader):
         reader, tail, chain = self._open()
         if chain is None and tail.position.seq == reader.segment.start.seq:
             return None  # all that was ever appended has been cut off
-        # The same log may have been opened again, or have continued in another segment.
-        known, event = self._known.first
-        if known != self._time:
-            event = self._find_first(reader, tail, chain)
-            self._known.first = (self._time, event)
-        return event
+        if self._known.first is None:
+            self._known.first = self._find_first(reader, tail, chain)
+        return self._known.first
 
     def _find_first(self, reader: SegmentReader, tail: LogEnd, chain: SealedChain | None) -> Event:
-        if chain is None:
-            return event_of(reader.first(tail.position))
-        if not reader.segment.first_record:
-            return event_of(chain.first())
-        first = event_of(format.decode_first(reader.segment.first_record))
-        # The header repeats it without data. Those of a fork are needed, and it is a control event.
-        if first.kind == SESSION_FORKED:
-            # No closure: CPython loses the arguments of a function if it has no memory for a cell.
-            for event in self._sealed_controls(reader, chain):
-                if event.seq == first.seq:
-                    return event
-        return first
+        repeated = reader.segment.first_record
+        if repeated:
+            line = format.decode_first(repeated)
+        else:
+            line = reader.first(tail.position) if chain is None else chain.first()
+        if line.kind != SESSION_FORKED:
+            return Event(line.seq, line.time, line.kind, b"{}")
+        # Headers repeat it without data. Those of a fork are needed, and it is a control event.
+        # No closure: CPython loses the arguments of a function if it has no memory for a cell.
+        for event in self._controls() if repeated else ():
+            if event.seq == line.seq:
+                return event
+        return event_of(line)
 
     def checkpoint(self) -> SavedState | None:
         return None if self._end is None else self._asking(self._checkpoint)
@@ -335,30 +329,22 @@ class LocalReader(LogReader):
 
     def _controls(self) -> list[Event]:
         reader, tail, chain = self._open()
-        known, offset, events = self._known.controls
-        if known is None or known() is not reader:
-            offset, events = 0, self._sealed_controls(reader, chain)
-            self._known.controls = (ref(reader), offset, events)
+        known = self._known
+        offset, events = known.controls or (0, self._sealed_controls(reader, chain))
         if tail.ctl > offset:
             new = reader.controls(tail.ctl, offset)
-            events = events + [event_of(line) for line in new]
-            self._known.controls = (ref(reader), tail.ctl, events)
+            offset, events = tail.ctl, events + [event_of(line) for line in new]
+        known.controls = offset, events
         return events
 
     def _sealed_controls(self, reader: SegmentReader, chain: SealedChain | None) -> list[Event]:
         """Return the control events of the sealed segments, which never change."""
         if chain is None:
             return []
-        upto, events = self._known.sealed
-        if upto != (self._time, chain.upto):
-            known = self._log.files.checkpoint(reader)
-            lines, after = [], 0
-            if known is not None:
-                lines, after = format.decode_lines(known.controls), known.seq
-            lines += chain.controls(after)
-            events = [event_of(line) for line in lines]
-            self._known.sealed = ((self._time, chain.upto), events)
-        return events
+        saved = self._log.files.checkpoint(reader)
+        lines = [] if saved is None else format.decode_lines(saved.controls)
+        lines += chain.controls(0 if saved is None else saved.seq)
+        return [event_of(line) for line in lines]
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
         last = self._last(upto)
@@ -421,15 +407,14 @@ class LocalReader(LogReader):
 
     def _open(self) -> tuple[SegmentReader, LogEnd, SealedChain | None]:
         """Return the open segment, its end, and the sealed segments before it."""
-        reader = self._reader()
+        reader = self._known.reader()
         if reader is None:
             found = self._log.look()
             if found is None or found[0].segment.time != self._time:
                 raise SessionNotFound(
                     f"session {self.session_id!r} was deleted while it was read; read it again"
                 )
-            self._use(found)
-            reader = found[0]
+            reader, self._tail, self._known = found
         self._file = reader.segment.identity()
         return reader, self._tail, self._log.files.chain(reader)
 
@@ -451,7 +436,7 @@ class LocalReader(LogReader):
         ):
             self._log.report(error)
             raise error
-        self._use(found)
+        _, self._tail, self._known = found
 
 
 # -- the log ------------------------------------------------------------------------------------
@@ -477,9 +462,7 @@ class LocalLog(InternalLog):
         self._writer = LogWriter(
             self.files, durability=backend.durability, lock_timeout=backend.lock_timeout
         )
-        self._known = KnownRecords()
-        #: Of which files `_known` is: see `SessionFiles.renewed`.
-        self._renewed = 0
+        self._known: KnownRecords | None = None
 
     def append(self, request: AppendRequest) -> list[Event]:
         if self._backend.latest is not self:
@@ -537,7 +520,7 @@ class LocalLog(InternalLog):
     def begin_with(self, staged: str) -> None:
         """Make a staged log the log of the session, which must not exist."""
         self._backend.used(self)
-        self._writer.begin_with(staged)
+        self._writer.take(staged)
         self._schedule_compaction()
 
     def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:
@@ -545,7 +528,7 @@ class LocalLog(InternalLog):
         stage = self._backend.stage_in(self.files.root, self.session_id, expected_seq)
         try:
             stage.append(events)
-            self._writer.replace(stage.finish(), expected_seq)
+            self._writer.take(stage.finish(), expected_seq=expected_seq)
         except BaseException:
             stage.discard()
             raise
@@ -576,10 +559,12 @@ class LocalLog(InternalLog):
         except Damaged as error:
             self.report(error)
             raise
-        if self._renewed != self.files.renewed:
-            self._renewed = self.files.renewed
-            self._known = KnownRecords()
-        return None if found is None else (*found, self._known)
+        if found is None:
+            return None
+        known = self._known
+        if known is None or known.reader() is not found[0]:
+            known = self._known = KnownRecords(found[0])
+        return *found, known
 
     def existing(self) -> Look:
         """Look at the end of the log; raise if the session does not exist."""
@@ -654,7 +639,7 @@ class LocalLog(InternalLog):
         files = self.files
         directory = files.root.open_session(self.session_id, files.name)
         if directory is not None:
-            yield from verify.records(disk.OwnedDirFd(directory), files.root.path_of(files.name))
+            yield from verify.records(directory, files.root.path_of(files.name))
 
     def verify(self, filter: MakeFilter | None = None) -> list[Finding]:
         from hansard.backend.local import verify
@@ -667,14 +652,14 @@ class LocalLog(InternalLog):
             and not root.read_only
             and (FAILED in end.shut or self.session_id in root.failed)
         ):
-            self._writer.note("verified", removes=FAILED)
+            self._writer.reopen("verified", FAILED)
             root.failed.discard(self.session_id)
         return findings
 
     def drop_checkpoint(self) -> None:
         self._backend.used(self)
         self.files.drop_checkpoint()
-        self._known = KnownRecords()
+        self._known = None
 
     def repair(self, known: RepairHints, filter: MakeFilter, *, missing: bool) -> RepairReport:
         self._backend.used(self)
@@ -709,16 +694,13 @@ class LocalLog(InternalLog):
     def release_files(self, *, wait: bool = True) -> None:
         """Close the files unless they are in use; the next call opens them again."""
         self._writer.release_files(wait=wait)
-        self._known = KnownRecords()
+        self._known = None
         self._backend.unused(self)
 
     def delete(self, expected_seq: int | None, timeout: float | None) -> None:
-        """Shut the log with a note, then move the directory (F-36)."""
+        """Move the session to the trash (F-36)."""
         try:
-            self._writer.note("deleted", adds=DELETED, expected_seq=expected_seq, timeout=timeout)
-            # The note decides, so this call has deleted it, even if another process moves it first.
-            with suppress(LockTimeout, SessionDeleted):
-                self._move_to_trash()
+            self._writer.delete(expected_seq=expected_seq, timeout=timeout)
         finally:
             # Also after an error: the directory may have been moved with these files open.
             self.release_files()
@@ -734,26 +716,18 @@ class LocalLog(InternalLog):
             found = self._is_deleted()
         if not found:
             raise SessionNotFound(f"no session {self.session_id!r} in the trash")
-        self._writer.note("restored", removes=DELETED)
+        self._writer.reopen("restored", DELETED)
 
     def finish_delete(self) -> bool:
         """Move the directory of a deleted session that is not in the trash yet; False if there is none."""
         if not self._is_deleted():
             return False
         try:
-            return self._move_to_trash()
+            return self._writer.delete(noted=True)
         except SessionDeleted:
             return True  # another process was faster
         finally:
             self.release_files()
-
-    def _move_to_trash(self) -> bool:
-        """Move the directory, durably; False if the session was restored since, and stays where it is."""
-        root, name = self.files.root, self.files.name
-        moved: list[bool] = []
-        self._writer.while_shut(DELETED, lambda: moved.append(root.move_to_trash(name)))
-        root.sync_move(name)
-        return bool(moved)
 
     def _is_deleted(self) -> bool:
         """Return whether the log is that of a deleted session that is not in the trash (F-36)."""

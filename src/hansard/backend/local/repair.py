@@ -57,8 +57,7 @@ def repair(
         raise SessionNotFound(f"no session {session_id!r} in this store")
     hint = "the log is as it was, and nothing is lost that was not lost before"
     with disk.reporting("repair", root.path_of(name), hint), ExitStack() as cleanup:
-        owned = disk.OwnedDirFd(directory)
-        work = _Repair(root, session_id, name, owned, known, filter, missing, cleanup)
+        work = _Repair(root, session_id, name, directory, known, filter, missing, cleanup)
         work.lock(timeout)
         return work.run()
 
@@ -143,8 +142,8 @@ class _Repair:
         for _ in range(_TRIES):
             if not self._acquire(names.LOCK, timeout).exists():
                 continue
-            live = self.root.open_live(self.name)
-            there = None if live is None else disk.identity(disk.OwnedDirFd(live))
+            live = self.root.open_in(names.SESSIONS, self.name)
+            there = None if live is None else disk.identity(live)
             if there != disk.identity(self.directory):
                 raise deleted(self.session_id)
             return
