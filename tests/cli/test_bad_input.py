@@ -114,7 +114,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("replay", 2, "missing argument 'ID'; see `hansard replay --help`"),
     ("replay agent/1 --sped 3", 2, "--sped"),
     ("replay agent/1 --speed 0", 2, "--speed"),
-    ("replay agent/1 --at 1 --follow", 2, "--at and --follow exclude each other"),
+    ("replay agent/1 --at 1 --step", 2, "--at and --step exclude each other"),
     ("replay agent/1 --step", 2, "--step needs a terminal"),
     ("replay agent/1 --at 99", 1, "has no event 99; the last is 12"),
     ("replay agent/1 --at nowhere", 1, "no such snapshot; it has 'looked'"),
@@ -139,8 +139,6 @@ REFUSED: list[tuple[str, int, str]] = [
     ("search x --session agnt/1", 1, "did you mean 'agent/1'?"),
     ("ls --parent agnt/1", 1, "did you mean 'agent/1'?"),
     ("ls --sort sizes", 2, "sizes"),
-    ("ls --columns id,color", 2, "must be columns of id, title"),
-    ("ls --columns meta.", 2, "for metadata, got 'meta.'"),
     ("ls --since 2-days", 2, "must be a time such as 2026-11-16"),
     (f"ls --since {'9' * 400}d", 2, "must be a time such as"),
     ("ls --until 0001-01-01T00:00+14:00", 2, "must be a time such as"),
@@ -176,7 +174,7 @@ PRINTING = (
     "diff evil tame",
     "search refund",
     "dump evil",
-    "ls --columns id,title,meta.k",
+    "ls",
     "stats",
     "tree --all",
     "export evil",
@@ -191,14 +189,13 @@ def test_control_characters_never_reach_a_terminal(
 ) -> None:
     """Stored text cannot act on a terminal: it is shown as escapes; a pipe of JSON has it unchanged."""
     bad = ("\x1b[31m", "\x1b[2J", "\x1b]0;", "\x07", "\x9b", "\u202e")
-    metadata = {"title": samples.HOSTILE, "k": "two\nlines\t."}
     with hansard.open(tmp_path / "s", durability="os") as store:
-        session = store.create("evil", metadata=metadata)
+        session = store.create("evil", metadata={"title": samples.HOSTILE})
         session.add_message({"role": "user", "content": "refund " + samples.HOSTILE})
         session.add_message({"role": samples.HOSTILE, "content": [{"type": "text", "text": "ok"}]})
         session.snapshot(samples.HOSTILE)
         session.append("x.own", {"hostile": samples.HOSTILE})
-        store.create("other\x1b[2J", metadata=metadata)
+        store.create("other\x1b[2J", metadata={"title": "two\nlines\t."})
         store.session("tame").add_message({"role": "user", "content": "tame " * 60})
     words = ["-s", str(tmp_path / "s"), *call.split()]
     plain, machine = batch([{"words": words}, {"words": [*words, "--json"]}])

@@ -13,13 +13,9 @@ import hansard
 from hansard import clock
 from hansard.cli import arguments
 from hansard.cli.screen import Piece, Screen, cell, columns_of, shorten, size
-from hansard.message.parse import compact
 
 #: Between two columns.
 _GAP: Final = "  "
-
-#: Prefix of columns that show metadata.
-_MEMBER: Final = "meta."
 
 
 class Column(NamedTuple):
@@ -34,7 +30,7 @@ class Column(NamedTuple):
     #: The width to which it may be shortened; 0: not at all.
     least: int = 0
     #: The highest rank is omitted first.
-    rank: int = 10
+    rank: int = 2
 
 
 def _amount(value: Callable[["hansard.SessionInfo"], int]) -> Column:
@@ -50,7 +46,6 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "id": Column(lambda info: info.id, style="bold", rank=0),
     "title": Column(lambda info: info.title or "", least=10, rank=2),
     "messages": _amount(lambda info: info.message_count)._replace(rank=4),
-    "events": _amount(lambda info: info.seq),
     "created": Column(
         lambda info: info.created, lambda info, at: arguments.ago(info.created, at), "dim"
     ),
@@ -59,36 +54,17 @@ COLUMNS: Final[Mapping[str, Column]] = {
     ),
     "size": Column(lambda info: info.bytes, lambda info, _: size(info.bytes), number=True, rank=5),
     "tokens": _amount(lambda info: info.input_tokens + info.output_tokens),
-    "input-tokens": _amount(lambda info: info.input_tokens),
-    "output-tokens": _amount(lambda info: info.output_tokens),
     "cost": Column(lambda info: info.cost, lambda info, _: f"{info.cost:,.4g}", number=True),
     "parent": Column(lambda info: info.parent or "", style="cyan", least=10, rank=7),
     "at": Column(
         lambda info: info.forked_at if info.parent else "", style="cyan", number=True, rank=6
     ),
-    "forks": _amount(lambda info: info.children),
-    "workspace": Column(lambda info: info.workspace or "", least=12),
     "is": Column(marks, style="yellow", least=8, rank=1),
 }
 
 #: Default columns.
 USUAL: Final = ("id", "title", "messages", "updated", "size", "parent", "is")
 IN_TREES: Final = ("id", "title", "at", "messages", "updated", "size", "is")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(filter(None, (name.strip() for name in text.split(","))))
-    unknown = [n for n in names if n not in COLUMNS and n.removeprefix(_MEMBER) in {n, ""}]
-    if unknown or not names:
-        raise ValueError(
-            f"must be columns of {', '.join(COLUMNS)}, or {_MEMBER}KEY for metadata, "
-            f"got {(unknown or [text])[0]!r}"
-        )
-    return names
-
-
-#: Names of columns, separated by commas.
-NAMES: Final = arguments.Parsed("names", _names)
 
 
 class Row(NamedTuple):
@@ -105,9 +81,9 @@ class Row(NamedTuple):
     depth: int = 0
 
 
-def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, requested: bool) -> None:
-    """Print a listing. `requested`: the user has named these columns; report those that do not fit."""
-    columns = [_column(name) for name in names]
+def show(screen: Screen, rows: Sequence[Row], names: Sequence[str]) -> None:
+    """Print a listing with the named columns."""
+    columns = [COLUMNS[name] for name in names]
     if not rows:
         if screen.terminal:
             screen.line(("no sessions", "dim"))
@@ -124,17 +100,17 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, requested
     cells = [
         [_short(row, *named, at) for named in zip(names, columns, strict=True)] for row in rows
     ]
-    # Omit empty columns, unless the user has named them.
+    # Omit empty columns.
     shown = [
         place
         for place, name in enumerate(names)
-        if requested or name not in {"is", "title", "parent", "at"} or any(r[place] for r in cells)
+        if name not in {"is", "title", "parent", "at"} or any(r[place] for r in cells)
     ]
     widths = {p: max(len(names[p]), *(columns_of(r[p]) for r in cells), 1) for p in shown}
     fitted = fit(
         widths,
         {p: _least(names[p], columns[p], widths[p], screen.width) for p in shown},
-        {p: p if requested else columns[p].rank for p in shown},
+        {p: columns[p].rank for p in shown},
         screen.width,
     )
 
@@ -159,20 +135,6 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, requested
             return "bold yellow" if row.named and names[place] == "id" else columns[place].style
 
         line(values, style, drawn=len(row.drawn))
-    omitted = [names[p] for p in shown if p not in fitted]
-    if requested and omitted:
-        screen.note(f"omitted, too wide: {', '.join(omitted)}; a pipe or --json shows all")
-
-
-def _column(name: str) -> Column:
-    if name in COLUMNS:
-        return COLUMNS[name]
-
-    def member(info: "hansard.SessionInfo") -> str:
-        value = info.metadata.get(name.removeprefix(_MEMBER))
-        return "" if value is None else value if isinstance(value, str) else compact(value)
-
-    return Column(member, least=8)
 
 
 def _full(row: Row, name: str, column: Column) -> str:

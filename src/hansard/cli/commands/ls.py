@@ -60,7 +60,6 @@ _PAST: Final = "│  "
     "ls --prefix support/ --where user=u7 --since 2d",
     "ls --sort size --limit 10",
     "ls --tree  # forks under their parents",
-    "ls --columns id,messages,cost,meta.user --sort cost",
     "ls --damaged",
     "ls --json | jq -r 'select(.message_count > 100).id'",
 )
@@ -88,13 +87,6 @@ _PAST: Final = "│  "
     help=f"Maximum sessions; 0: all [default: {_SCREENFUL} on a terminal, else all]",
 )
 @click.option("--cursor", metavar="TEXT", help="Page token to continue from")
-@click.option(
-    "--columns",
-    "names",
-    type=table.NAMES,
-    metavar="NAMES",
-    help=f"Columns, separated by commas: {', '.join(table.COLUMNS)}; meta.KEY for metadata",
-)
 @click.option("--tree", is_flag=True, help="Show forks under their parents")
 @click.option("--count", is_flag=True, help="Only print the number of sessions")
 def ls(
@@ -103,7 +95,6 @@ def ls(
     sort: str | None,
     limit: int | None,
     cursor: str | None,
-    names: tuple[str, ...] | None,
     *,
     archived: bool,
     everything: bool,
@@ -149,8 +140,8 @@ def ls(
         # On a terminal, count the archived sessions that are omitted.
         counted = screen.terminal and filters["archived"] is False
         hidden = store.count(**{**filters, "archived": True}) if counted else 0
-    shown = names or (table.IN_TREES if tree else table.USUAL)
-    _show(screen, rows, shown, requested=bool(names))
+    names = table.IN_TREES if tree else table.USUAL
+    _show(screen, rows, names if sort in {None, *names} else (*names, str(sort)))
     if page.next is not None:
         screen.hint(f"more sessions: repeat with --cursor {page.next}")
     if hidden:
@@ -176,9 +167,9 @@ def _condition(pair: str) -> tuple[str, Any]:
         return key, value
 
 
-def _show(screen: Screen, rows: list[Row], names: tuple[str, ...], *, requested: bool) -> None:
+def _show(screen: Screen, rows: list[Row], names: tuple[str, ...]) -> None:
     if not screen.json:
-        table.show(screen, rows, names, requested=requested)
+        table.show(screen, rows, names)
         return
     import msgspec
 
@@ -230,7 +221,7 @@ def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int |
         missing = ", which is in the trash" if row.info.parent in trash else ", which is missing"
         mark = row.mark + missing if row.mark else ""
         rows[place] = row._replace(mark=mark, named=row.info.id in session_ids)
-    _show(screen, rows, table.IN_TREES, requested=False)
+    _show(screen, rows, table.IN_TREES)
     infos = [row.info for row in rows]
     drawn = {info.id for info in infos}
     lost = sum(bool(i.damaged) and i.parent is None and i.id not in drawn for i in known)

@@ -3,15 +3,19 @@
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import Final
 
 import click
 import msgspec
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import Call, define, full_option, markdown_option, session_of
+from hansard.cli.command import Call, define, full_option, session_of
 from hansard.cli.commands.diff import show_comparison
 from hansard.cli.render import EventPrinter, show_state
+
+#: Longest pause with --speed, in seconds.
+_LONGEST_PAUSE: Final = 10.0
 
 
 @define(
@@ -44,18 +48,8 @@ from hansard.cli.render import EventPrinter, show_state
     metavar="N",
     help="Keep original timing, N times faster",
 )
-@click.option(
-    "--max-pause",
-    type=click.FloatRange(min=0),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Longest pause with --speed",
-)
-@click.option("-f", "--follow", is_flag=True, help="Wait for more events until Ctrl-C")
 @click.option("--step", is_flag=True, help="Step forward and back with keys, on a terminal")
 @full_option
-@markdown_option
 def command(
     call: Call,
     session_id: str,
@@ -65,25 +59,22 @@ def command(
     end: arguments.Place | None,
     kinds: tuple[str, ...],
     speed: float | None,
-    max_pause: float,
     *,
-    follow: bool,
     step: bool,
     full: bool,
-    markdown: bool,
 ) -> None:
     """Play back a session's events.
 
     Shows every character of a message; on a terminal, texts of more than 8,000 characters are truncated, and
     the output says so. A fork is played with the events it inherits. A point is a seq, a time such as
-    2026-11-16T09:30, or a snapshot name.
+    2026-11-16T09:30, or a snapshot name. With --speed, no pause is longer than 10 s.
 
     With --json: one event per line, as stored; with --at or --diff, one document. --diff A B is like
     `hansard diff ID@A ID@B`.
     """
     ranged = start is not None or end is not None or bool(kinds)
-    _check(call, ranged=ranged, at=at, diff=diff, follow=follow, step=step)
-    printer = EventPrinter(call.screen, full=full, markdown=markdown)
+    _check(call, ranged=ranged, at=at, diff=diff, step=step)
+    printer = EventPrinter(call.screen, full=full)
     with call.reading() as store:
         session = session_of(store, session_id)
         if at is not None:
@@ -97,14 +88,14 @@ def command(
             return
         after = 0 if start is None else arguments.last_before(session, start)
         upto = None if end is None else arguments.seq_at(session, end)
-        chosen = _chosen(session.events(after=after, follow=follow), upto, kinds)
+        chosen = _chosen(session.events(after=after), upto, kinds)
         if step:
             from hansard.cli.stepper import step_through
 
             seqs = [event.seq for event in chosen]
-            step_through(call.screen, session, seqs, full=full, markdown=markdown)
+            step_through(call.screen, session, seqs, full=full)
             return
-        if not follow and not call.screen.json:
+        if not call.screen.json:
             printer.unfinished = session.state().streams
         last: hansard.Event | None = None
         for event in chosen:
@@ -112,10 +103,10 @@ def command(
                 pause = (event.time - last.time).total_seconds() / speed
                 if pause > 0:
                     call.screen.flush()
-                    time.sleep(min(pause, max_pause))
+                    time.sleep(min(pause, _LONGEST_PAUSE))
             last = event
             printer.output(event)
-            if follow or call.screen.terminal or speed is not None:
+            if call.screen.terminal or speed is not None:
                 call.screen.flush()
         printer.end()
 
