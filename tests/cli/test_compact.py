@@ -44,7 +44,7 @@ def test_sessions_get_smaller_and_say_the_same(tmp_path: Path) -> None:
     told = hansard("compact", "--all", store=tmp_path)
     assert told.code == 0
     header, row, total = told.out.splitlines()
-    assert header.split() == ["SESSION", "BEFORE", "AFTER", "LEFT"]
+    assert header.split() == ["SESSION", "BEFORE", "AFTER"]
     assert row.startswith("b ")
     assert total.startswith("1 session rewritten: ")
     # Only the rewritten session is counted.

@@ -171,9 +171,7 @@ def _jsonl(
     digest.update(line)
     yield line
     events = redactions = 0
-    given = share.given_away(
-        log, upto, redact=redacted, after=after, parts=parts, alone=True, forked=own_only
-    )
+    given = share.given_away(log, upto, redact=redacted, after=after, parts=parts, forked=own_only)
     for event, more, count in given:
         events += 1
         redactions += count

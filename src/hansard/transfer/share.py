@@ -109,10 +109,12 @@ def given_away(
     redact: bool,
     after: int = 0,
     parts: bool = True,
-    alone: bool = False,
     forked: bool = True,
 ) -> Iterator[Shared]:
-    """Yield the events with after < seq <= upto, without redacted data.
+    """Yield the events with after < seq <= upto, without redacted data, as those of a separate session.
+
+    Inherited events lose their idempotency keys: a fork does not know those of its parent, and may use them
+    again.
 
     Args:
         log: the session, with its inherited events.
@@ -120,8 +122,6 @@ def given_away(
         redact: replace what looks like a credential.
         after: the seq before the first.
         parts: include the stream parts of finished messages; otherwise they are empty, as after a compaction.
-        alone: change the events so that they form a separate session. Inherited events lose their idempotency
-            keys: a fork does not know those of its parent, and may use them again.
         forked: the copy of a fork is a fork. Otherwise it has all that it inherits.
     """
     # Read after the last seq: every redaction up to now applies.
@@ -129,7 +129,7 @@ def given_away(
     told = redaction.of(log.controls(upto))
     streams = _Streams(log, upto, redactions) if redact or not parts else None
     drops = None if parts else compaction_filter(log.controls, set).drop_part
-    own = log.first_event.seq if alone and isinstance(log, ForkedReader) else 0
+    own = log.first_event.seq if isinstance(log, ForkedReader) else 0
     for chunk in log.read(after, upto):
         keyed = chunk.keyed()
         for found in chunk.events():
@@ -138,10 +138,7 @@ def given_away(
                 # it is masked: redactions and drops cover it in the copy, so its data must not be there.
                 found = msgspec.structs.replace(found, kind=_WAS_FORKED)  # noqa: PLW2901
             event = masked(redactions, found)
-            if event is found:
-                event = redactions.mask(found)
-            elif alone:
-                event = _told(event, found, told)
+            event = redactions.mask(found) if event is found else _told(event, found, told)
             if event.seq < own:
                 event = msgspec.structs.replace(event, key=None)
             count = 0

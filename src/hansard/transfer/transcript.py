@@ -41,6 +41,11 @@ from hansard.state.lineage import redactions_of
 from hansard.state.view import VIEWS, StreamAssembler, View, ViewRanges
 from hansard.transfer.export_file import Origin, origins
 
+#: Control characters, and marks that change the direction of text.
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
+)
+
 #: Mentioned once, at the top.
 _QUIET: Final = frozenset({MESSAGE_PART, MESSAGE_REDACTED})
 
@@ -194,11 +199,8 @@ def _describe(event: Event) -> tuple[str, dict[str, Any]]:
 # -- Markdown -----------------------------------------------------------------------------------
 
 _TICKS: Final = re.compile(r"`+")
-#: Line ends in Markdown and text; control characters, and marks that change the direction of text.
-_BREAKS: Final = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
-_CONTROL_MD: Final = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f\x80-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)
+#: Line ends in Markdown and text.
+_BREAKS: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 #: A code fence: three or more ticks or tildes. Possessive: a long line of spaces must not take long.
 _FENCE: Final = re.compile(r" {0,3}(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<info>[\w+#.-]*+)[^`]*+$")
 _PICTURE: Final = re.compile(r"!\[")
@@ -304,7 +306,7 @@ def _inline(text: str) -> str:
 
 def _visible(text: str) -> str:
     """Return a text with control characters escaped."""
-    return _CONTROL_MD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 # -- HTML ---------------------------------------------------------------------------------------
@@ -359,11 +361,6 @@ _CLASSES: Final = {
 
 #: Characters of a folded text that its summary shows.
 _PREVIEW: Final = 80
-
-#: Control characters, and marks that change the direction of text.
-_CONTROL_HTML: Final = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
-)
 
 
 def to_html(transcript: Transcript) -> Iterator[bytes]:
@@ -434,4 +431,4 @@ def _time(stamp: str) -> str:
 
 def _escaped(text: str) -> str:
     """Return a text escaped for an element or an attribute."""
-    return html.escape(_CONTROL_HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", text), quote=True)
+    return html.escape(_visible(text), quote=True)

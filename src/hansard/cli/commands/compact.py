@@ -1,16 +1,11 @@
 """`hansard compact`: compress sessions and erase redacted data."""
 
-from typing import Final
-
 import click
 
 import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, check_targets, define, dry_run_option, session_of
 from hansard.cli.screen import Screen, many, size
-
-#: Maximum lines of the table on a terminal.
-_ROWS: Final = 30
 
 
 @define(
@@ -124,12 +119,9 @@ def _show(
             f", and empty {emptied}; nothing was written"
         )
     else:
-        shown = changed[::-1][: _ROWS if screen.terminal else None]
-        if shown:
-            rows = [[id, *_sizes_of(before[id], after.get(id, 0))] for id in shown]
-            screen.table(["session", "before", "after", "left"], rows, numbers="before after left")
-        if len(changed) > len(shown):
-            screen.line(f"… and {many(len(changed) - len(shown), 'session')} more")
+        if changed:
+            rows = [[id, size(before[id]), size(after.get(id, 0))] for id in reversed(changed)]
+            screen.table(["session", "before", "after"], rows, numbers="before after")
         screen.line(
             f"{many(report.sessions, 'session')} rewritten: {size(total)} before, {size(left)} after"
             + (f", {emptied} emptied" if report.blanked else "")
@@ -137,7 +129,3 @@ def _show(
         if report.vacuumed:
             screen.line("tables rewritten: no page contains erased data")
     screen.failures(report.failed)
-
-
-def _sizes_of(before: int, after: int) -> tuple[str, str, str]:
-    return size(before), size(after), f"{100 * after / before:.0f} %" if before else "–"

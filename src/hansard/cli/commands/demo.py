@@ -1,7 +1,7 @@
-"""`hansard demo`: concurrent writers, kills, forks, reverts, damage and compaction, on a real store.
+"""`hansard demo`: concurrent writers, a kill, a fork, a revert, damage and compaction, on a real store.
 
 Each scene announces what it does, does it, and prints the outcome; the figures are also returned. The
-processes and kills are real. `python -m hansard.cli.commands.demo` is one of the processes.
+processes and the kill are real. `python -m hansard.cli.commands.demo` is one of the processes.
 """
 
 import itertools
@@ -67,11 +67,8 @@ def command(call: Call, directory: str | None) -> None:
         "replay support/42",
         "replay support/42 --step",
         "replay support/42 --at 'before the answer'",
-        "show meeting-again --last 5",
         "ls --tree",
         "doctor",
-        "dump support/42",
-        "compact --all --dry-run",
     ):
         screen.line(f"{program} {example}", indent=4)
 
@@ -147,7 +144,15 @@ def _writers(stage: _Stage) -> Figures:
 
 def _run_writers(path: Path) -> dict[int, int]:
     """Run the writers; return how many messages of each were acknowledged."""
-    processes = [_start("writer", path, str(number)) for number in range(WRITERS)]
+    processes = [
+        subprocess.Popen(  # noqa: S603 - this very module
+            [sys.executable, "-m", __name__, str(path), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(WRITERS)
+    ]
     acknowledged: dict[int, int] = {}
     try:
         for process in processes:
@@ -171,15 +176,6 @@ def _run_writers(path: Path) -> dict[int, int]:
     return acknowledged
 
 
-def _start(role: str, path: Path, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 - this very module
-        [sys.executable, "-m", __name__, role, str(path), *more],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def _write(path: str, number: int) -> None:
     """Run one of the writers."""
     with hansard.open(path, durability="os") as store:
@@ -192,35 +188,14 @@ def _write(path: str, number: int) -> None:
             print(place + 1, flush=True)  # noqa: T201 - likewise
 
 
-def _interrupted_answer(stage: _Stage) -> None:
-    stage.scene("A process is killed with -9 while it streams an answer: what it wrote is stored")
-    speaker = _start("speaker", stage.path)
-    try:
-        assert speaker.stdout is not None
-        speaker.stdout.readline()  # it has streamed four words, and continues
-    finally:
-        speaker.kill()
-        speaker.communicate()
+def _revert(stage: _Stage) -> None:
+    stage.scene("A revert takes the model view back to a snapshot; the history keeps everything")
     session = stage.store.session("support/42")
-    message = session.messages()[-1]
-    message["content"] = message["content"][:40] + " …"
-    stage.say(f"the next process sees {message}")
+    session.snapshot("before the answer")
+    session.add_message({"role": "assistant", "content": "It was lost."})
     session.revert("before the answer")
     stage.say(f"reverted: the last message is {session.messages()[-1]}")
     session.add_message({"role": "assistant", "content": "It was sent **on Monday**."})
-
-
-def _speak(path: str) -> None:
-    """Run the process that is killed."""
-    with hansard.open(path) as store:
-        session = store.session("support/42")
-        session.add_message({"role": "user", "content": "So where is it?"})
-        session.snapshot("before the answer")
-        with session.stream(role="assistant") as answer:
-            for place in range(100_000):
-                answer.write(f"word {place} ")
-                if place == 3:  # noqa: PLR2004 - four words
-                    print("speaking", flush=True)  # noqa: T201 - to the process that waits
 
 
 def _fork(stage: _Stage) -> Figures:
@@ -234,19 +209,6 @@ def _fork(stage: _Stage) -> Figures:
     parent, child = len(session.messages()), len(fork.messages())
     stage.say(f"{parent:,} messages in the parent, {child} in the fork, which has {took} bytes")
     return {"fork_bytes": took}
-
-
-def _torn_log(stage: _Stage) -> None:
-    stage.scene("A crash leaves half a line: readers ignore it, and the next append closes it")
-    path = stage.log_of("meeting")
-    before = path.stat().st_size
-    with path.open("ab") as file:
-        file.write(b'{"seq":99999,"time":"2026-11-16T00:0')
-    session = stage.store.session("meeting")
-    stage.say(f"{len(session.messages()):,} messages are read as before")
-    session.add_message({"role": "user", "writer": -1, "number": 0})
-    for line in path.read_bytes()[before:].decode().splitlines():
-        stage.say(f"  {line[:110]}")
 
 
 def _damage(stage: _Stage) -> None:
@@ -307,16 +269,12 @@ def _verify(stage: _Stage) -> Figures:
 _SCENES: Final = (
     _conversation,
     _writers,
-    _interrupted_answer,
+    _revert,
     _fork,
-    _torn_log,
     _damage,
     _compaction,
     _verify,
 )
 
 if __name__ == "__main__":
-    if sys.argv[1] == "writer":
-        _write(sys.argv[2], int(sys.argv[3]))
-    else:
-        _speak(sys.argv[2])
+    _write(sys.argv[1], int(sys.argv[2]))
