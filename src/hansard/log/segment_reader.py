@@ -188,7 +188,6 @@ class SegmentRange(NamedTuple):
         The decoder returns objects with `seq`, `more` and `log`.
         """
         first = self.start.seq + 1
-        lines: list[L] | None
         try:
             lines = decode_lines(self.data)
             # The common case, without a loop in Python: nothing but records, none missing.
@@ -201,10 +200,8 @@ class SegmentRange(NamedTuple):
             if ended and seqs == [*range(first, first + len(records)), first + len(records) - 1]:
                 return records
         except DECODE_ERRORS:
-            lines = None
+            pass  # discarded fragments, or damage
         kept = segment_scan.committed(self.segment, self.start, self.data, self.end)
-        if lines is not None and len(lines) == self.data.count(b"\n"):
-            return [lines[seen.place] for seen, _ in kept]
         try:
             return decode_lines(b"".join(seen.raw for seen, _ in kept))
         except DECODE_ERRORS as error:

@@ -8,6 +8,7 @@ still valid (F-111). `verify`, `dump`, salvage and `repair` use it. Nothing here
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -65,7 +66,6 @@ class ScannedLine(NamedTuple):
     With a line and a reason, the line is damaged or out of place, but its content can be trusted.
     """
 
-    place: int
     offset: int
     length: int
     raw: bytes
@@ -89,6 +89,16 @@ class ScannedLine(NamedTuple):
     def record(self) -> Line | None:
         """The line, if it is a record and not a note."""
         return None if self.line is None or self.line.log is not None else self.line
+
+    @property
+    def is_note(self) -> bool:
+        """True if a lost line was a note, by how it begins."""
+        return self.raw.startswith(b'{"log":')
+
+    @property
+    def seqs(self) -> list[int]:
+        """The seqs that a lost line still names."""
+        return [int(seq) for seq in re.findall(_SEQ, self.raw)]
 
 
 def decode(segment: "Segment", offset: int, raw: bytes) -> Line:
@@ -164,112 +174,81 @@ class _Walk:
         `stored`: the running checksum after each line, from its trailer, -1 for none; if it is known.
         """
         self._offset = start.offset
+        #: The running checksums that may be right before the next line, and those that are if only the
+        #: checksum of the last line is damaged.
         self._known: tuple[int, ...] = (start.crc,)
+        self._meant: tuple[int, ...] = ()
         self._known_at = known_at or {}
+        self._stored = stored or array("q")
         self._proven_only = proven_only
         #: False after a line without a checksum: the right value may be lost with it.
         self._sure = True
         self._fragment = False
-        self._stored = stored
-        #: The running checksums after the last line if only its own checksum is damaged.
-        self._meant: tuple[int, ...] = ()
         #: The last seq, and the damaged bytes since.
         self._last = start.seq
         self._spoilt = 0
 
     def lines(self, lines: Iterable[tuple[bytes, int]]) -> Iterator[ScannedLine]:
         """Yield the lines, each with what is wrong with it."""
-        suspect: ScannedLine | None = None
-        for place, (raw, length) in enumerate(lines):
-            meant = self._meant
+        followed = pairwise(chain(lines, [(b"", 0)]))
+        for place, ((raw, length), (following, _)) in enumerate(followed):
             found = self._judge(place, raw, length)
-            if suspect is not None:
-                yield self._count(self._decide(suspect, found, meant))
-                suspect = None
             if found.line is not None and found.reason == _MISMATCH:
-                # The line after it decides.
-                suspect = found
-            else:
-                yield self._count(found)
-        if suspect is not None:
-            yield self._count(suspect._replace(line=None))
+                found = self._decide(found, found.line, following)
+            yield self._count(found)
 
-    def _judge(self, place: int, raw: bytes, length: int) -> ScannedLine:  # noqa: C901, PLR0912 - one table
+    def _judge(self, place: int, raw: bytes, length: int) -> ScannedLine:
         offset = self._offset
         self._offset += length
         if offset in self._known_at:
             self._known, self._sure = (self._known_at[offset], *self._known), True
-        known, sure = self._known, self._sure
         stored = format.stored_crc(raw)
         cut = length > len(raw)
         if stored is None and raw.endswith(format.TORN) and not cut:
             # A discarded fragment: the `recovered` note after it decides whether it may be here.
-            self._known = tuple(format.crc32(raw, crc) for crc in known)
+            self._known = tuple(format.crc32(raw, crc) for crc in self._known)
             self._fragment = True
-            return ScannedLine(place, offset, length, raw, None)
-        right = any(format.checked_crc(raw, crc) is not None for crc in known)
-        checked = True
-        line: Line | None = None
-        if cut:
-            reason = "longer than a record can be"
-        elif stored is None:
-            reason = "no checksum"
-        else:
-            line, reason = _parse(raw)
-            if line is None and sure and not right:
-                reason = _MISMATCH
-            elif line is not None and not right:
-                if self._is_moved(place, raw):
-                    reason = _MOVED
-                elif self._fragment:
-                    # The note that belongs to the fragment is missing.
-                    reason, checked = _NO_PREDECESSOR, False
-                elif sure:
-                    reason = _MISMATCH
-                else:
-                    checked = False
+            return ScannedLine(offset, length, raw, None)
+        line, reason, checked = None, "longer than a record can be", True
+        if not cut:
+            line, reason = (None, "no checksum") if stored is None else _parse(raw)
+        if not (right := _follows(raw, self._known)) and stored is not None and not cut:
+            reason, checked = self._doubt(place, raw, line, reason)
         self._fragment = False
         self._sure = stored is not None
         if right and not reason and stored is not None:
-            self._known, self._meant = (stored,), ()
+            self._known = (stored,)
         else:
-            self._set_possible(raw, stored)
-        return ScannedLine(place, offset, length, raw, line, reason, checked)
+            # The damage may be in the checksum alone, or the line may have been inserted.
+            self._meant = tuple(format.crc_after(raw, crc) for crc in self._known)
+            said = () if stored is None else (stored,)
+            self._known = (*said, *self._meant, *self._known)[:_MOST_KNOWN]
+        return ScannedLine(offset, length, raw, line, reason, checked)
 
-    def _set_possible(self, raw: bytes, stored: int | None) -> None:
-        """Set the running checksums that may be right after a line that is not trusted."""
-        # The damage may be in the checksum alone, or the line may have been inserted.
-        self._meant = tuple(format.crc_after(raw, crc) for crc in self._known)
-        said = () if stored is None else (stored,)
-        self._known = (*said, *self._meant, *self._known)[:_MOST_KNOWN]
-
-    def _is_moved(self, place: int, raw: bytes) -> bool:
-        """Return whether a line follows from another one near it."""
-        if self._stored is None:
-            return False
+    def _doubt(self, place: int, raw: bytes, line: Line | None, reason: str) -> tuple[str, bool]:
+        """Return what is wrong with a line that does not follow, and whether it could be checked."""
         near = self._stored[max(0, place - _NEAR) : place + _NEAR]
-        return any(crc != -1 and format.checked_crc(raw, crc) is not None for crc in near)
+        if line is None:
+            return _MISMATCH if self._sure else reason, True
+        if _follows(raw, (crc for crc in near if crc != -1)):
+            return _MOVED, True
+        if self._fragment:
+            # The note that belongs to the fragment is missing.
+            return _NO_PREDECESSOR, False
+        return (_MISMATCH, True) if self._sure else ("", False)
 
-    def _decide(
-        self, suspect: ScannedLine, after: ScannedLine, meant: tuple[int, ...]
-    ) -> ScannedLine:
+    def _decide(self, suspect: ScannedLine, line: Line, following: bytes) -> ScannedLine:
         """Decide, by the line after it, on a line whose checksum does not follow from those before."""
-        line = suspect.line
-        assert line is not None  # or its reason would be another one
-        following = after.line
-        follows = (
-            following is not None
-            and not after.reason
-            and after.checked
-            and following.seq == line.seq + (following.log is None)
-        )
-        gap = line.seq - self._last - 1
-        if follows and any(format.checked_crc(after.raw, crc) is not None for crc in meant):
-            # The next checksum, which covers this line, is right.
-            return suspect._replace(reason=_CHECKSUM_ALONE)
-        if follows and line.log is None and (suspect.offset > 0) <= gap <= _MISSING:
-            # The line after it follows from it, in checksum and seq: the line before it is missing.
-            return suspect._replace(reason=_NO_PREDECESSOR, checked=False)
+        after, _ = _parse(following)
+        if after is not None and after.seq == line.seq + (after.log is None):
+            if _follows(following, self._meant):
+                # The next checksum, which covers this line, is right.
+                return suspect._replace(reason=_CHECKSUM_ALONE)
+            gap = line.seq - self._last - 1
+            believed = line.log is None and (suspect.offset > 0) <= gap <= _MISSING
+            if believed and _follows(following, self._known):
+                # The line after it follows from it, in checksum and seq: the line before it is missing.
+                return suspect._replace(reason=_NO_PREDECESSOR, checked=False)
         return suspect._replace(line=None)
 
     def _count(self, found: ScannedLine) -> ScannedLine:
@@ -286,6 +265,11 @@ class _Walk:
         elif line is None and found.reason:
             self._spoilt += found.length
         return found
+
+
+def _follows(raw: bytes, before: Iterable[int]) -> bool:
+    """Return whether a line has the checksum that follows from one of these."""
+    return any(format.checked_crc(raw, crc) is not None for crc in before)
 
 
 def _as_written(raw: bytes, line: Line) -> bool:
@@ -421,12 +405,6 @@ def findings(start: Position, data: bytes, *, final: bool = True) -> Iterator[Sc
     return (item.finding for item in items if item.reason)
 
 
-def all_findings(segment: "Segment") -> Iterator[ScanFinding]:
-    """Yield all damage of a segment, reading it in pieces."""
-    items = _settled(segment.start, scan(segment, segment.start))
-    return (item.finding for item in items if item.reason)
-
-
 def committed(
     segment: "Segment", start: Position, data: bytes, end: Position
 ) -> list[tuple[ScannedLine, Line]]:
@@ -548,55 +526,49 @@ class Remains:
         self.unchecked: set[int] = set()
         self.upto = before
         self.sealed_at: int | None = None
-        #: Seq, offset and length of each record, in the order of the file.
-        self._records = array("q"), array("q"), array("q")
-        #: Damaged lines, and those of them after the last valid line.
+        #: Offset and length of each record. Of two with one seq those of the later one: the writer gave up
+        #: the earlier one, or both are equal.
+        self._records: dict[int, tuple[int, int]] = {}
+        #: Lost lines, and the number of those before the last valid line.
         self._lost: list[ScannedLine] = []
-        self._trailing: list[ScannedLine] = []
-        self._control_offsets: set[int] = set()
+        self._inside = 0
+        controls: set[int] = set()
         start = Position(0, before, 0)
         crcs = (format.stored_crc(raw) for raw, _ in _stream(segment, 0))
         stored = array("q", (-1 if crc is None else crc for crc in crcs))
         walk = _Walk(start, known_at, stored, proven_only=proven_only)
         for item in _salvaged(_settled(start, walk.lines(_stream(segment, 0)))):
             self._take(item)
+            if item.record is not None and item.record.ctl:
+                controls.add(item.record.ctl)
         self._estimate_end()
         self.controls = sum(
             any(lost.offset <= offset < lost.offset + lost.length for lost in self._lost)
-            for offset in self._control_offsets
+            for offset in controls
         )
 
     def _take(self, item: ScannedLine) -> None:
         if item.reason:
             self.findings.append(item.finding)
         line = item.line
-        if not item.raw:
-            return
         if line is None:
             if item.offset == 0 and not item.raw.startswith(b'{"seq":'):
                 self.header = _left_of(item.raw)
-            else:
-                self._trailing.append(item)
+            elif item.raw:
                 self._lost.append(item)
         elif line.log is None:
-            self._take_record(item, line)
+            if not item.checked:
+                self.unchecked.add(line.seq)
+            self._records[line.seq] = (item.offset, item.length)
+            self.upto = max(self.upto, line.seq)
+            self._inside = len(self._lost)
         elif item.offset == 0 and line.log == "header":
             self._take_header(item, line)
         elif item.checked and not item.reason:
             self.upto = max(self.upto, line.seq)
-            self._trailing = []
+            self._inside = len(self._lost)
             if line.log == "sealed":
                 self.sealed_at = line.seq
-
-    def _take_record(self, item: ScannedLine, line: Line) -> None:
-        if not item.checked:
-            self.unchecked.add(line.seq)
-        if line.ctl:
-            self._control_offsets.add(line.ctl)
-        for column, value in zip(self._records, (line.seq, item.offset, item.length), strict=True):
-            column.append(value)
-        self.upto = max(self.upto, line.seq)
-        self._trailing = []
 
     def _take_header(self, item: ScannedLine, line: Line) -> None:
         try:
@@ -612,50 +584,38 @@ class Remains:
 
     def _estimate_end(self) -> None:
         """Add the seqs that the damaged lines at the end are likely to have had."""
-        seqs = {*self._records[0]}
-        before = self.header.before
-        if not seqs:
-            self.upto = max(self.upto, before or 0)
-        elif before is None:
-            before = min(seqs) - 1
-        inside = self._lost[: len(self._lost) - len(self._trailing)]
-        records = [lost for lost in inside if not lost.raw.startswith(b'{"log":')]
+        before = self.header.before or 0
+        if not self._records:
+            self.upto = max(self.upto, before)
+        elif self.header.before is None:
+            before = min(self._records) - 1
+        records = [lost for lost in self._lost[: self._inside] if not lost.is_note]
         # With more damaged lines than missing seqs, one of them may have been moved here from the end.
-        spare = len(records) - (self.upto - (before or 0) - len(seqs))
-        said = [seq for lost in records for seq in _seqs_in(lost) if seq <= self.upto + spare]
+        spare = len(records) - (self.upto - before - len(self._records))
+        said = [seq for lost in records for seq in lost.seqs if seq <= self.upto + spare]
         self.upto = max([self.upto, *said])
-        for lost in self._trailing:
-            if lost.raw.startswith(b'{"log":'):
-                continue
-            most = self.upto + 1 + lost.length // _SHORTEST
-            said = _seqs_in(lost)
-            likely = [seq for seq in said if seq <= most] or ([] if said else [self.upto + 1])
-            self.upto = max([self.upto, *likely])
+        for lost in self._lost[self._inside :]:
+            if not lost.is_note:
+                most = self.upto + 1 + lost.length // _SHORTEST
+                likely = [seq for seq in lost.seqs if seq <= most]
+                self.upto = max([self.upto, *likely] if lost.seqs else [self.upto + 1])
 
     @property
     def first_seq(self) -> int | None:
         """The lowest seq of which a record is left; None if there is none."""
-        return min(self._records[0], default=None)
+        return min(self._records, default=None)
 
     def has_any(self, first: int, last: int) -> bool:
         """Return whether a record of these seqs is left."""
-        return any(first <= seq <= last for seq in self._records[0])
+        return any(first <= seq <= last for seq in self._records)
 
     def records(self, after: int) -> Iterator[tuple[Line, bytes]]:
-        """Yield the records after a seq, in order, each seq once, with the members that are unknown here."""
-        seqs, offsets, lengths = self._records
-        # Of two with one seq the later one: the writer gave up the earlier one, or both are equal.
-        last = after
-        for place in sorted(range(len(seqs)), key=lambda at: (seqs[at], -at)):
-            if seqs[place] > last:
-                last = seqs[place]
-                raw = self._segment.read(offsets[place], lengths[place])
-                yield decode(self._segment, offsets[place], raw), format.unknown_members(raw)
-
-
-def _seqs_in(lost: ScannedLine) -> list[int]:
-    """Return the seqs that a damaged line still names."""
-    return [int(seq) for seq in re.findall(_SEQ, lost.raw)]
+        """Yield the records after a seq, in order, with the members that are unknown here."""
+        for seq in sorted(self._records):
+            if seq > after:
+                offset, length = self._records[seq]
+                raw = self._segment.read(offset, length)
+                yield decode(self._segment, offset, raw), format.unknown_members(raw)
 
 
 def _left_of(raw: bytes) -> LeftHeader:

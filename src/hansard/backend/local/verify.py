@@ -85,8 +85,9 @@ def _list_damage(log: "LocalLog", error: Damaged) -> list[Finding]:
     reader = log.files.reader
     # Even without a valid header, the lines after it may be valid.
     segment = log.files.raw() if reader is None else reader.segment
-    findings = iter(()) if segment is None else segment_scan.all_findings(segment)
-    found = [Finding("damage", error.path, *one) for one in islice(findings, MAX_FINDINGS)]
+    items = () if segment is None else segment_scan.salvage(segment)
+    damage = (item for item in items if isinstance(item, segment_scan.ScanFinding))
+    found = [Finding("damage", error.path, *one) for one in islice(damage, MAX_FINDINGS)]
     return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
 
 
