@@ -92,22 +92,19 @@ class Segment(disk.OwnedFd):
 
     def size(self) -> int:
         """Return the size of the file."""
-        try:
-            return disk.size(self.descriptor)
-        except OSError as error:
-            raise disk.explain(error, "seek", self.path) from error
+        return self._ask(disk.size)
 
     def identity(self) -> tuple[int, int]:
         """Return the device and the inode of the file."""
-        try:
-            return disk.identity(self.descriptor)
-        except OSError as error:
-            raise disk.explain(error, "open", self.path) from error
+        return self._ask(disk.identity)
 
     def is_linked(self) -> bool:
         """Return whether the file has a name."""
+        return self._ask(disk.links) > 0
+
+    def _ask(self, question: Callable[[int], L]) -> L:
         try:
-            return disk.links(self.descriptor) > 0
+            return question(self.descriptor)
         except OSError as error:
             raise disk.explain(error, "open", self.path) from error
 
@@ -358,7 +355,7 @@ class SegmentReader:
         """Yield the lines from one position to another, in order."""
         segment = self.segment
         length = PIECE
-        batch_end = 0  # of a batch that is longer than a piece
+        finished = 0  # the last seq of a batch that is known to be finished
         while start.offset < end.offset:
             limit = min(start.offset + length, end.offset)
             positions = self._positions
@@ -370,19 +367,22 @@ class SegmentReader:
                 start, length = known, PIECE
                 continue
             data = segment.read(start.offset, length)
-            inside = limit < batch_end
-            cut, line = last_line(data, finished=inside)
-            if line is None:
-                if length > format.MAX_LINE and b"\n" not in data:
-                    raise segment.damaged(start.offset, _TOO_LONG)
-                # Nearly always a long batch, which one checksum proves valid.
-                if format.checked_crc(data[: data.rfind(b"\n") + 1], start.crc) is None:
-                    segment_scan.raise_if_damaged(segment, start, data)
+            cut = data.rfind(b"\n") + 1
+            line = _line_before(data, cut)[1]
+            if line is not None and line.more and line.seq + line.more != finished:
                 # Not beyond a known position: where a frame begins, that would decompress one more.
                 stop = min([*positions[place : place + 1], end], key=lambda known: known.offset)
-                batch_end = 0 if inside else self._batch_end(start, data, stop)
-                if limit >= batch_end:
-                    length *= 2
+                if self._was_finished(line, start.offset + cut, stop):
+                    finished = line.seq + line.more
+                else:
+                    line = None
+            if line is None:
+                if length > format.MAX_LINE and not cut:
+                    raise segment.damaged(start.offset, _TOO_LONG)
+                # Nearly always an append that one checksum proves valid.
+                if format.checked_crc(data[:cut], start.crc) is None:
+                    segment_scan.raise_if_damaged(segment, start, data)
+                length *= 2
                 continue
             data = data[:cut]
             crc = format.checked_crc(data, start.crc)
@@ -393,29 +393,28 @@ class SegmentReader:
             self._remember(position)
             start, length = position, PIECE
 
-    def _batch_end(self, start: Position, data: bytes, end: Position) -> int:
-        """Return where the batch ends whose next lines are given, at most `end`; 0 if it was not finished.
+    def _was_finished(self, line: Line, end: int, stop: Position) -> bool:
+        """Return whether the batch of a line, which ends at `end`, was finished; look at most up to `stop`.
 
-        It was if a line has its last seq, and as many lines as seqs lie between (F-30). The batch is read
+        It was if a line has its last seq, and as many lines as seqs lie between (F-30). A long batch is read
         twice: to keep it in memory takes longer. And `find` takes half the time of `count`.
         """
-        first = _try_decode(data[: data.find(b"\n") + 1])
-        if first is None or first.log is not None or first.seq != start.seq + 1:
-            return 0
-        batch = first.seq + first.more
-        seq, upto = start.seq, min(batch, end.seq)
-        begin = cut = offset = start.offset
-        while seq < upto and offset < end.offset:
-            data = self.segment.read(offset, min(PIECE, end.offset - offset))
+        last = line.seq + line.more
+        seq, upto = line.seq, min(last, stop.seq)
+        begin = cut = offset = end
+        step = WINDOW
+        while seq < upto and offset < stop.offset:
+            data = self.segment.read(offset, min(step, stop.offset - offset))
             found = 0
             while seq < upto and (found := data.find(b"\n", found) + 1):
                 begin, cut, seq = cut, offset + found, seq + 1
             offset += len(data)
-        last = _try_decode(self.segment.read(begin, cut - begin))
-        if last is None or last.log is not None or (last.seq, last.more) != (upto, batch - upto):
-            return 0
+            step = min(2 * step, PIECE)
+        there = _try_decode(self.segment.read(begin, cut - begin))
+        if there is None or there.log is not None or (there.seq, there.more) != (upto, last - upto):
+            return False
         # Before its last line, it is only known to be finished at a position.
-        return cut if last.more == 0 or cut == end.offset else 0
+        return there.more == 0 or cut == stop.offset
 
     def backwards(self, end: Position) -> Iterator[SegmentRange]:
         """Yield the lines before a position, the last range first; in a range, lines are in order."""
@@ -556,54 +555,26 @@ class SegmentReader:
 # other until its end is seen. These functions decode few lines.
 
 
-def last_line(data: bytes, *, finished: bool = False) -> tuple[int, Line | None]:
-    """Return the end of the last complete append, and its last line; None if the lines have no such end.
-
-    If they belong to an append that is known to be `finished`, any line is an end.
-    """
+def last_line(data: bytes) -> tuple[int, Line | None]:
+    """Return the end of the last complete append, and its last line; None if the lines have no such end."""
     cut = data.rfind(b"\n") + 1
-    searched = False
     while cut:
-        begin = data.rfind(b"\n", 0, cut - 1) + 1
-        raw = data[begin:cut]
-        line = _try_decode(raw)
-        if line is None:
-            if not raw.endswith(format.TORN):
-                # Not a line of a log, as the checksum up to here will prove.
-                return cut, Line(seq=0, time="", data=msgspec.Raw(b"{}"), crc="")
-        elif line.more == 0 or finished:
+        begin, line = _line_before(data, cut)
+        if line is not None and line.more == 0:
             return cut, line
-        elif not searched:
-            # Once: it decodes lines in all of the window.
-            searched = True
-            begin = _first_of_batch(data, begin, line)
         cut = begin
     return 0, None
 
 
-def _first_of_batch(data: bytes, begin: int, line: Line) -> int:
-    """Return the offset of the first line that is known to be of the same batch as the one at `begin`.
-
-    By bisection: lines of one batch agree on its last seq, and as many lines as seqs lie between them. A
-    thousand lines take ten steps. One by one, a session of one batch of 20,000 messages took eight times
-    as long to load.
-    """
-    low, high = 0, begin
-    seq = line.seq
-    while low < high:
-        at = data.rfind(b"\n", 0, (low + high) // 2) + 1
-        end = data.index(b"\n", at) + 1
-        found = _try_decode(data[at:end])
-        if (
-            found is not None
-            and found.log is None
-            and found.seq + found.more == line.seq + line.more
-            and found.seq + data.count(b"\n", at, high) == seq
-        ):
-            high, seq = at, found.seq
-        else:
-            low = end
-    return high
+def _line_before(data: bytes, cut: int) -> tuple[int, Line | None]:
+    """Return where the line begins that ends at `cut`, and the line; None if it is a fragment or missing."""
+    begin = data.rfind(b"\n", 0, max(cut - 1, 0)) + 1
+    raw = data[begin:cut]
+    line = _try_decode(raw)
+    if line is None and raw and not raw.endswith(format.TORN):
+        # Not a line of a log, as the checksum up to here will prove.
+        line = Line(seq=0, time="", data=msgspec.Raw(b"{}"), crc="")
+    return begin, line
 
 
 def first_position(data: bytes, offset: int, *, ends_at_position: bool = False) -> Position | None:
