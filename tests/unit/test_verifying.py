@@ -24,9 +24,7 @@ from hansard.log.sealed_segment import (
     SealedSegment,
     seek_table,
 )
-from hansard.maintenance.compact import compaction_filter
 from tests.hostile.forge_files import checkpoint_head
-from tests.unit.maintenance.test_repair import lines_of
 
 SegmentIndex = dict[str, Any]
 
@@ -206,25 +204,6 @@ def test_a_segment_that_begins_where_none_does_is_found(path: Path) -> None:
     """F-84, F-97: that the log begins here is compared with what is before it."""
     Parts(segments(path)[1]).put(_set(begins=True))
     assert "the log begins here" in damage(path)[0]
-
-
-def test_a_fingerprint_of_what_is_still_there_is_found(path: Path) -> None:
-    """N-45, F-100: something that an index says was taken out, and is there, is damage; repair removes it."""
-    with hansard.open(path, durability="os", auto_compact=False) as store:
-        session = store.session("a")
-        session.redact(5)
-        filter = compaction_filter(store._backend.log("a").reader().controls, set)
-        first, last = segments(path)[0], Parts(segments(path)[0]).index["last"]
-        assert damage(path) == []
-        Parts(first).put(_set(fingerprint=filter.fingerprint(1, last)))
-    assert "event 5 is marked as erased" in damage(path)[0]
-    with hansard.open(path, auto_compact=False) as store:
-        assert store.session("a").repair().ok
-        store.compact()
-        assert store.compact().sessions == 0
-    assert damage(path) == []
-    kept = [file for file in first.parent.iterdir() if not file.name.startswith("damaged-")]
-    assert not any(b"q4" in lines_of(file) for file in kept)
 
 
 def test_a_segment_without_a_fingerprint_is_written_again(path: Path) -> None:

@@ -138,10 +138,6 @@ class CompactionFilter(msgspec.Struct, frozen=True):
         return hashlib.blake2b(msgspec.json.encode((before, changed)), digest_size=8).hexdigest()
 
 
-#: Returns what a compaction would leave out now. Called once the session is known to be readable.
-MakeFilter = Callable[[], CompactionFilter]
-
-
 class CompactionResult(msgspec.Struct, frozen=True):
     """Bytes of the sealed segments, how many were rewritten, and how many events lost their data."""
 
@@ -382,11 +378,11 @@ class Log(ABC):
         """
 
     @abstractmethod
-    def verify(self, filter: MakeFilter | None = None) -> list[Finding]:
+    def verify(self) -> list[Finding]:
         """Check all that is stored of the session, and return what is wrong with it.
 
-        If a sync has failed and nothing is found, appends are allowed again. With `filter`, check that
-        erased events have no data. `SessionNotFound` if the session does not exist.
+        If a sync has failed and nothing is found, appends are allowed again. `SessionNotFound` if the
+        session does not exist.
         """
 
     def drop_checkpoint(self) -> None:  # noqa: B027 - a backend need not have any
@@ -396,13 +392,13 @@ class Log(ABC):
         """Yield every line of the session's files, valid or not. Only of a backend in files."""
         return iter(())
 
-    def repair(self, known: RepairHints, filter: MakeFilter, *, missing: bool) -> RepairReport:
+    def repair(self, known: RepairHints, *, missing: bool) -> RepairReport:
         """Repair damage; keep the damaged bytes, and record it in the session. Only of a backend in files.
 
         Valid events keep their seqs; an `event.lost` replaces each of the others. `missing`: replace also
         the events of missing segments.
         """
-        del known, filter, missing
+        del known, missing
         return RepairReport(self.session_id)
 
 

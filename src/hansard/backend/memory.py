@@ -23,7 +23,6 @@ from hansard.backend.contract import (
     Hold,
     InternalLog,
     LogReader,
-    MakeFilter,
     SavedState,
     Stage,
     between,
@@ -254,8 +253,7 @@ class MemoryLog(InternalLog):
                 record.rewritten += 1
             return CompactionResult(0, 0, 0, blanked)
 
-    def verify(self, filter: MakeFilter | None = None) -> list[Finding]:
-        del filter  # `compact` leaves nothing
+    def verify(self) -> list[Finding]:
         if self.reader().head() is None:
             raise _not_found(self.session_id)
         return []

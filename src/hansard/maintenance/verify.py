@@ -15,9 +15,7 @@ from hansard.backend.contract import (
     WRONG_CHECKPOINT,
     Backend,
     Finding,
-    Log,
     LogReader,
-    MakeFilter,
     RepairHints,
     RepairReport,
 )
@@ -30,7 +28,6 @@ from hansard.errors import (
     UnknownFormat,
     UnsafePath,
 )
-from hansard.maintenance.compact import compaction_filter
 from hansard.state import fold, lineage, redaction
 from hansard.state.lineage import forks
 
@@ -84,7 +81,7 @@ def verify_session(
 ) -> SessionReport:
     """Check a session and its ancestors. `sound`: see `lineage.check`."""
     log = backend.log(session_id)
-    report = SessionReport(session_id, 0, log.verify(_filter_of(log)))
+    report = SessionReport(session_id, 0, log.verify())
     try:
         lineage.check(backend, session_id, set() if sound is None else sound)
     except Damaged as error:
@@ -97,11 +94,6 @@ def verify_session(
         if report.ok:
             report.findings.extend(_compare_checkpoint(reader))
     return report
-
-
-def _filter_of(log: Log) -> MakeFilter:
-    """Return what tells which events a compaction has erased."""
-    return lambda: compaction_filter(lambda: log.reader().controls(), set)
 
 
 def _compare_checkpoint(log: LogReader) -> Iterator[Finding]:
@@ -183,5 +175,5 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
     children = [one for _, one in forks(backend) if one is not None and one.parent == session_id]
     seq = max((one.seq for one in children), default=0)
     known = RepairHints(seq, next((one.created for one in children if one.created), ""))
-    done = log.repair(known, _filter_of(log), missing=missing)
+    done = log.repair(known, missing=missing)
     return msgspec.structs.replace(done, left=verify_session(backend, session_id).damage)

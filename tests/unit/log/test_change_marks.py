@@ -8,7 +8,6 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from hansard.backend.local import changes
 from hansard.backend.local.backend import LocalBackend
 from hansard.event.event import NewEvent
 from hansard.log import change_marks, disk
-from hansard.maintenance.compact import compaction_filter
 from tests.crashlab import faults
 
 NOTE = AppendRequest([NewEvent("app.note", b"{}", control=False)])
@@ -176,8 +174,7 @@ def corrupt(path: Path, session_id: str) -> None:
 def repair(backend: LocalBackend, path: Path) -> None:
     """Damage a session, and repair it."""
     corrupt(path, "a")
-    nothing = partial(compaction_filter, list, set)
-    assert backend.log("a").repair(RepairHints(), nothing, missing=False).findings
+    assert backend.log("a").repair(RepairHints(), missing=False).findings
 
 
 def read_damage(backend: LocalBackend, path: Path) -> None:

@@ -19,7 +19,7 @@ from hansard.backend.contract import CompactionFilter, CompactionResult, Progres
 from hansard.backend.local.log import event_of, records_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
-from hansard.event.kinds import MESSAGE_PART, is_content
+from hansard.event.kinds import MESSAGE_PART
 from hansard.log import checkpoint, disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Position
@@ -94,22 +94,21 @@ def _locked(directory: int, path: str, timeout: float) -> Lock:
 def plan(log: "LocalLog", filter: CompactionFilter) -> CompactionResult:
     """Return what a compaction would rewrite."""
     reader, end, _ = log.existing()
-    start = reader.segment.start.seq
-    active = end.size if end.position.seq > start else 0
-    blanked = sum(start < seq <= end.position.seq for seq in filter.seqs)
-    if filter.before > start + 1:
-        for chunk in log.reader().read(start, filter.before - 1):
-            blanked += sum(
-                is_content(event.kind) and event.seq not in filter.seqs for event in chunk.events()
-            )
-    size, segments = active, int(active > 0)
+    size = end.size if end.position.seq > reader.segment.start.seq else 0
+    segments = int(size > 0)
     chain = log.files.chain(reader)
     if chain is not None:
         directory = chain.open_directory()
         path = log.files.root.path_of(log.files.name)
-        sealed = _Compaction(directory, path, reader, chain.again(), filter).plan()
-        size, segments = size + sealed.before, segments + sealed.segments
-        blanked += sealed.blanked
+        work = _Compaction(directory, path, reader, chain.again(), filter)
+        sources, leftovers = work.sources()
+        chosen = [source for group in work.groups(sources) for source in group]
+        size += sum(source.size for source in chosen) + sum(leftovers.values())
+        segments += len(chosen)
+    blanked = 0
+    if filter.fingerprint(0, end.position.seq):
+        events = (event for chunk in log.reader().read() for event in chunk.events())
+        blanked = sum(filter.mask(event).raw != event.raw for event in events)
     return CompactionResult(size, size, segments, blanked)
 
 
@@ -160,7 +159,7 @@ class _Source:
 
 @dataclass
 class _Compaction:
-    """One compaction of one session. The caller holds its lock, or only calls `plan`."""
+    """One compaction of one session. The caller holds its lock, or only plans."""
 
     directory: int
     path: str
@@ -182,9 +181,9 @@ class _Compaction:
     def run(self) -> CompactionResult:
         """Rewrite what has to be rewritten."""
         sweep(self.directory)
-        sources, leftovers = self._sources()
+        sources, leftovers = self.sources()
         before = sum(source.size for source in sources) + sum(leftovers.values())
-        groups = self._groups(sources)
+        groups = self.groups(sources)
         self._total = sum(source.raw for group in groups for source in group)
         if groups:
             # It may hold what is to be erased; another is written at the end.
@@ -197,26 +196,12 @@ class _Compaction:
         if groups or leftovers:
             # What was erased must not come back with an old file after a power cut.
             disk.sync_directory(self.directory)
-            after = sum(source.size for source in self._sources()[0])
+            after = sum(source.size for source in self.sources()[0])
         return CompactionResult(before, after, sum(map(len, groups)), self._blanked)
-
-    def plan(self) -> CompactionResult:
-        """Return what `run` would rewrite; write nothing."""
-        sources, leftovers = self._sources()
-        chosen = [source for group in self._groups(sources) for source in group]
-        size = sum(source.size for source in chosen) + sum(leftovers.values())
-        blanked = sum(
-            self.filter.mask(event_of(line)).raw != bytes(line.data)
-            for source in chosen
-            if self.filter.fingerprint(source.first, source.last)
-            for piece in source.pieces()
-            for line in piece.lines(format.decode_lines)
-        )
-        return CompactionResult(size, size, len(chosen), blanked)
 
     # -- what to do -----------------------------------------------------------------------------
 
-    def _sources(self) -> tuple[list[_Source], dict[str, int]]:
+    def sources(self) -> tuple[list[_Source], dict[str, int]]:
         """Return the segments in order, and the sizes of files that only repeat their events."""
         sources: list[_Source] = []
         leftovers: dict[str, int] = {}
@@ -233,7 +218,7 @@ class _Compaction:
             seq = sources[-1].last
         return sources, leftovers
 
-    def _groups(self, sources: list[_Source]) -> list[list[_Source]]:
+    def groups(self, sources: list[_Source]) -> list[list[_Source]]:
         """Choose what is rewritten together.
 
         Segments that are not compressed yet are joined with those before them that are at most twice as

@@ -23,7 +23,6 @@ from hansard.backend.contract import (
     Head,
     InternalLog,
     LogReader,
-    MakeFilter,
     Progress,
     Record,
     RepairHints,
@@ -641,10 +640,10 @@ class LocalLog(InternalLog):
         if directory is not None:
             yield from verify.records(directory, files.root.path_of(files.name))
 
-    def verify(self, filter: MakeFilter | None = None) -> list[Finding]:
+    def verify(self) -> list[Finding]:
         from hansard.backend.local import verify
 
-        findings, end = verify.verify(self, filter)
+        findings, end = verify.verify(self)
         root = self.files.root
         # Without an end, there is damage. Otherwise, after a failed sync, appends are allowed again.
         if (
@@ -661,16 +660,13 @@ class LocalLog(InternalLog):
         self.files.drop_checkpoint()
         self._known = None
 
-    def repair(self, known: RepairHints, filter: MakeFilter, *, missing: bool) -> RepairReport:
+    def repair(self, known: RepairHints, *, missing: bool) -> RepairReport:
         self._backend.used(self)
         from hansard.backend.local.repair import repair
 
-        files, erased = self.files, None
-        with suppress(Damaged):  # then damaged segments are written again in any case
-            erased = filter()
-        timeout = self._backend.lock_timeout
+        files = self.files
         try:
-            done = repair(files, known, erased, missing=missing, timeout=timeout)
+            done = repair(files, known, missing=missing, timeout=self._backend.lock_timeout)
         finally:
             # Also after an error: the files may have been replaced.
             self.release_files()

@@ -17,9 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.backend.contract import CompactionFilter, Finding, RepairHints, RepairReport
+from hansard.backend.contract import Finding, RepairHints, RepairReport
 from hansard.backend.local.log import records_of, stream_of
-from hansard.backend.local.verify import unerased
 from hansard.errors import Damaged, SessionNotFound
 from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
 from hansard.log import checkpoint, disk, format, names, segment_scan
@@ -44,7 +43,6 @@ _NAMED: Final = 100
 def repair(
     files: SessionFiles,
     known: RepairHints,
-    filter: CompactionFilter | None,
     *,
     missing: bool,
     timeout: float,
@@ -57,7 +55,7 @@ def repair(
         raise SessionNotFound(f"no session {session_id!r} in this store")
     hint = "the log is as it was, and nothing is lost that was not lost before"
     with disk.reporting("repair", root.path_of(name), hint), ExitStack() as cleanup:
-        work = _Repair(root, session_id, name, directory, known, filter, missing, cleanup)
+        work = _Repair(root, session_id, name, directory, known, missing, cleanup)
         work.lock(timeout)
         return work.run()
 
@@ -101,7 +99,6 @@ class _Repair:
     name: str
     directory: int
     known: RepairHints
-    filter: CompactionFilter | None
     fill_missing: bool
     #: Releases the locks, and removes temporary files that were not renamed.
     cleanup: ExitStack
@@ -221,8 +218,6 @@ class _Repair:
             compare(segment, stream_of)
             if self._begin is not None and found.begins != (self._begin == found.first):
                 raise segment.damaged(0, "the index is wrong: `begins` is not what the log says")
-            if self.filter is not None and any(unerased(reader, segment.end, self.filter)):
-                raise segment.damaged(0, "the index is wrong: not all that it says was erased")
         if segment.start.seq + 1 != found.first:
             raise segment.damaged(0, f"begins with event {segment.start.seq + 1}")
         end = segment.log_end() if isinstance(segment, SealedSegment) else reader.log_end()

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Final
 from hansard.backend.contract import (
     DUPLICATE,
     WRONG_CHECKPOINT,
-    CompactionFilter,
     Finding,
-    MakeFilter,
     Record,
 )
-from hansard.backend.local.log import event_of, stream_of
+from hansard.backend.local.log import stream_of
 from hansard.errors import Damaged, InvalidEvent, UnknownFormat
 from hansard.event import codec
-from hansard.event.kinds import MESSAGE_PART, is_content
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.format import LogEnd, Position
 from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 MAX_FINDINGS: Final = 1_000
 
 
-def verify(log: "LocalLog", filter: MakeFilter | None) -> tuple[list[Finding], LogEnd | None]:
+def verify(log: "LocalLog") -> tuple[list[Finding], LogEnd | None]:
     """Return what is wrong with a session, and the end of its log; None instead if that is damaged."""
     files = log.files
     try:
@@ -63,8 +60,6 @@ def verify(log: "LocalLog", filter: MakeFilter | None) -> tuple[list[Finding], L
         found.append(Finding("note", files.path, end.position.offset, length, reason))
     if chain is not None:
         found += _check_checkpoint(log, reader, chain)
-        if filter is not None:
-            found += _check_erased(chain, filter())
     return found, end
 
 
@@ -129,32 +124,6 @@ def _check_checkpoint(
     if list(map(format.control_line, saved)) != list(map(format.control_line, right)):
         reason = "this checkpoint has other control records than the log"
         yield Finding("damage", where, 0, 0, f"{reason}; {WRONG_CHECKPOINT}")
-
-
-def _check_erased(chain: SealedChain, filter: CompactionFilter) -> Iterator[Finding]:
-    reason = "is marked as erased, but still has its data"
-    for part, _ in chain.parts():
-        path = part.reader.segment.path
-        for seq in unerased(part.reader, part.end, filter):
-            yield Finding("damage", path, 0, 0, f"event {seq} {reason}")
-
-
-def unerased(reader: SegmentReader, end: Position, filter: CompactionFilter) -> Iterator[int]:
-    """Yield the seqs of events with data that the index of a segment marks as erased."""
-    segment = reader.segment
-    if not isinstance(segment, SealedSegment) or not segment.index.fingerprint:
-        return
-    if segment.index.fingerprint != filter.fingerprint(segment.start.seq + 1, end.seq):
-        return  # it waits for the next compaction
-    for piece in reader.forwards(segment.start, end):
-        for line in piece.lines(format.decode_lines):
-            if line.seq in filter.seqs or (line.seq < filter.before and is_content(line.kind)):
-                # A stream part without text has nothing to erase.
-                if line.kind == MESSAGE_PART and not stream_of(line):
-                    continue
-                event = event_of(line)
-                if filter.mask(event).raw != event.raw:
-                    yield line.seq
 
 
 # -- dump ---------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from hansard.backend.contract import (
     Head,
     InternalLog,
     LogReader,
-    MakeFilter,
     SavedState,
     attempt,
 )
@@ -173,8 +172,7 @@ class PostgresLog(InternalLog):
                     f"the session's row ends at seq {row.head.seq}, but there are events up to {after}"
                 )
 
-    def verify(self, filter: MakeFilter | None = None) -> list[Finding]:
-        del filter  # what is erased is not in the rows
+    def verify(self) -> list[Finding]:
         if self._row() is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         findings: list[Finding] = []
