@@ -7,11 +7,10 @@ format. `compare` checks the index against the lines; `unpack` recovers what is 
 
 import contextlib
 import struct
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -127,26 +126,25 @@ class SealedSegment(Segment):
     Attributes:
         index: what is known of it without reading a frame.
         end: the position after the last line.
+        sizes: the length of each frame, compressed and not.
     """
-
-    __slots__ = ("_cache", "_decompressor", "_frames_at", "_index_at", "_mutex", "end", "index")
 
     def __init__(self, descriptor: int, path: str, session_id: str | None) -> None:
         # From here on it owns the descriptor, even if the index is refused. There is no header to read.
         disk.OwnedFd.__init__(self, descriptor)
         self.path = path
-        # Re-entrant: a signal handler may read while its own thread is reading.
-        self._mutex = threading.RLock()
-        self._decompressor: Any = None
         #: The two frames that were read last, with their numbers.
         self._cache: tuple[tuple[int, bytes], ...] = ()
         index, self._index_at = _read_index(self)
         if session_id is not None and index.session != session_id:
             raise self.damaged(0, f"this is the log of session {index.session!r}")
+        #: Where each frame begins in the file.
         self._frames_at = [*accumulate((frame.length for frame in index.frames), initial=0)]
         if self._frames_at[-1] != self._index_at or not index.frames or index.frames[0].offset != 0:
             raise self.damaged(self._index_at, "the index does not fit the frames before it")
         self.index = index
+        ends = [*(frame.offset for frame in index.frames[1:]), index.size]
+        self.sizes = [(f.length, end - f.offset) for f, end in zip(index.frames, ends, strict=True)]
         self.start = Position(index.header, index.before, index.header_crc)
         self.end = Position(index.size, index.last, index.crc)
         self.time = index.created
@@ -183,27 +181,18 @@ class SealedSegment(Segment):
             begin = offset - frames[place].offset
             if begin or len(data) > end - offset:
                 data = data[begin : begin + end - offset]
-            if not data:
-                raise self.damaged(self._frames_at[place], "a frame is shorter than the index says")
             pieces.append(data)
             offset += len(data)
             place += 1
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def sizes(self) -> list[tuple[int, int]]:
-        """Return the length of each frame, compressed and not."""
-        frames = self.index.frames
-        ends = [*(frame.offset for frame in frames[1:]), self.index.size]
-        return [(frame.length, end - frame.offset) for frame, end in zip(frames, ends, strict=True)]
-
     def check(self) -> None:
         """Check what reading does not: keys, frame sizes, seek table and header."""
         for place in range(len(self.index.pages)):
             self.page(place)
-        sizes = self.sizes()
-        if max(map(max, sizes)) > LARGEST_FRAME:
+        if max(map(max, self.sizes)) > LARGEST_FRAME:
             raise self.damaged(self._index_at, "a frame claims to hold more than it should")
-        table = seek_table(sizes)
+        table = seek_table(self.sizes)
         at = super().size() - len(table)
         if self.file_bytes(at, len(table)) != table:
             raise self.damaged(at, "the seek table does not fit the frames")
@@ -235,25 +224,20 @@ class SealedSegment(Segment):
             raise self.damaged(at, "checksum mismatch in the keys of the index")
         return KEY.iter_unpack(data)
 
-    def frame_alone(self, place: int) -> bytes:
+    def frame_alone(self, place: int, most: int = LARGEST_FRAME) -> bytes:
         """Return the content of a frame, even if the index is wrong about its size."""
         at = self._frames_at[place]
-        return self._decompress(
-            self.file_bytes(at, self.index.frames[place].length), at, LARGEST_FRAME
-        )
+        return self._decompress(self.file_bytes(at, self.index.frames[place].length), at, most)
 
     def _frame(self, place: int) -> bytes:
         """Return the lines of a frame."""
         for known, data in self._cache:
             if known == place:
                 return data
-        frames = self.index.frames
-        end = frames[place + 1].offset if place + 1 < len(frames) else self.index.size
-        size = end - frames[place].offset
-        at = self._frames_at[place]
-        data = self._decompress(self.file_bytes(at, frames[place].length), at, size)
+        size = self.sizes[place][1]
+        data = self.frame_alone(place, size)
         if len(data) != size:
-            raise self.damaged(at, "a frame is shorter than the index says")
+            raise self.damaged(self._frames_at[place], "a frame is shorter than the index says")
         self._cache = ((place, data), *self._cache[:1])
         return data
 
@@ -264,13 +248,10 @@ class SealedSegment(Segment):
             # Refused before memory is allocated: both the index and the frame may be forged.
             if most > LARGEST_FRAME or not 0 <= zstandard.frame_content_size(data) <= most:
                 raise self.damaged(at, "a frame claims to hold more than it should")
-            with self._mutex:
-                if self._decompressor is None:
-                    self._decompressor = zstandard.ZstdDecompressor()
-                found: bytes = self._decompressor.decompress(data, max_output_size=most)
+            # A new one each time, which costs little: threads and signal handlers cannot share one.
+            return zstandard.ZstdDecompressor().decompress(data, max_output_size=most)
         except zstandard.ZstdError as error:
             raise self.damaged(at, f"not a frame of zstd: {error}") from error
-        return found
 
     def file_bytes(self, offset: int, length: int) -> bytes:
         """Return bytes of the file."""
@@ -439,7 +420,7 @@ def _frames_by_index(
 ) -> Iterator[tuple[int | None, bytes]]:
     """Yield the running checksum and the lines of each frame; add damage to the findings."""
     at = 0
-    for place, (length, size) in enumerate(sealed.sizes()):
+    for place, (length, size) in enumerate(sealed.sizes):
         try:
             lines = sealed.frame_alone(place)
             reason = "" if len(lines) == size else "a frame has another size than the index says"

@@ -584,37 +584,19 @@ def first_position(data: bytes, offset: int, *, ends_at_position: bool = False) 
     at a position.
     """
     begin = data.find(b"\n") + 1
-    inside: Position | None = None
-    more = 0
     searched = False
-    while begin:
-        end = data.find(b"\n", begin) + 1
-        if not end:
-            break
+    while begin and (end := data.find(b"\n", begin) + 1):
         raw = data[begin:end]
-        line = _try_decode(raw)
-        crc = format.stored_crc(raw)
-        if line is None or crc is None:
-            inside = None
-        else:
-            position = Position(offset + end, line.seq, crc)
-            if (
-                not searched
-                and line.more
-                and _is_finished(line, data, end, ends_at_position=ends_at_position)
-            ):
-                return position
+        line, crc = _try_decode(raw), format.stored_crc(raw)
+        if line is not None and crc is not None:
             # Once: it counts the lines of all of the window.
+            if line.more == 0 or (
+                not searched and _is_finished(line, data, end, ends_at_position=ends_at_position)
+            ):
+                return Position(offset + end, line.seq, crc)
             searched = True
-            if inside is not None and (line.log is not None or line.more != more - 1):
-                # The append was not finished, and is not part of the log.
-                inside = None
-            inside = inside or position
-            if line.more == 0:
-                return inside
-            more = line.more
         begin = end
-    return inside if ends_at_position else None
+    return None
 
 
 def _is_finished(line: Line, data: bytes, end: int, *, ends_at_position: bool) -> bool:
