@@ -40,10 +40,7 @@ class SealedPart(NamedTuple):
     @property
     def begins(self) -> bool:
         """True if the log begins here."""
-        segment = self.reader.segment
-        if isinstance(segment, SealedSegment):
-            return segment.index.begins
-        return segment.previous is None
+        return self.reader.segment.begins
 
     def lines(self, after: int = 0) -> Iterator[Line]:
         """Yield the records from about a seq on."""
@@ -186,11 +183,9 @@ class SealedChain:
         except OSError as error:
             raise disk.explain(error, "open", path) from error
         # A temporary name is that of a new compressed segment.
-        if name.endswith(".jsonl"):
-            reader = SegmentReader(Segment(descriptor, path, self._session_id))
-            return SealedPart(reader, reader.log_end().position)
-        sealed = SealedSegment(descriptor, path, self._session_id)
-        return SealedPart(SegmentReader(sealed, sealed.positions()), sealed.end)
+        kind = Segment if name.endswith(".jsonl") else SealedSegment
+        reader = SegmentReader(kind(descriptor, path, self._session_id))
+        return SealedPart(reader, reader.log_end().position)
 
     def check_new(self, name: str, start: Position, end: Position) -> None:
         """Read a new sealed segment; raise `Damaged` unless its lines lie between these two positions."""
@@ -245,10 +240,8 @@ class SealedChain:
         """Return the control records after a seq, in order."""
         found = []
         for part, behind in self.parts(after):
-            segment = part.reader.segment
-            reader = part.reader
-            end = segment.log_end() if isinstance(segment, SealedSegment) else reader.log_end()
-            found += [line for line in reader.controls(end.ctl) if behind < line.seq <= self.upto]
+            lines = part.reader.controls(part.reader.log_end().ctl)
+            found += [line for line in lines if behind < line.seq <= self.upto]
         return found
 
     def first(self) -> Line:
@@ -260,6 +253,16 @@ class SealedChain:
         """Return first seq and number of events of the append that has this key."""
         found = (part.find_key(key) for part, _ in self.parts())
         return next((append for append in found if append is not None), None)
+
+
+def check_part(part: SealedPart, stream_of: StreamOf) -> None:
+    """Check every line of a segment, and its index if it has one; raise `Damaged` if anything is wrong."""
+    segment = part.reader.segment
+    if isinstance(segment, SealedSegment):
+        compare(segment, stream_of)
+    else:
+        for piece in part.reader.forwards(part.start, part.end):
+            segment_scan.committed(segment, piece.start, piece.data, piece.end)
 
 
 def check_chain(chain: SealedChain, active: SegmentReader, stream_of: StreamOf) -> None:
@@ -277,11 +280,7 @@ def check_chain(chain: SealedChain, active: SegmentReader, stream_of: StreamOf) 
             raise segment.damaged(
                 0, f"it begins after event {part.start.seq}, and the one before ends at {after}"
             )
-        if isinstance(segment, SealedSegment):
-            compare(segment, stream_of)
-        else:
-            for piece in part.reader.forwards(part.start, part.end):
-                segment_scan.committed(segment, piece.start, piece.data, piece.end)
+        check_part(part, stream_of)
         seq = part.end.seq
     if seq < active.segment.start.seq:
         raise active.segment.damaged(0, f"the segment before ends at event {seq}")

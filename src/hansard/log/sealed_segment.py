@@ -156,8 +156,13 @@ class SealedSegment(Segment):
         """Return the bytes of all lines."""
         return self.index.size
 
-    def log_end(self) -> LogEnd:
-        """Return the end of the lines, where nothing can be appended."""
+    @property
+    def begins(self) -> bool:
+        """True if the log begins here."""
+        return self.index.begins
+
+    def known_end(self) -> LogEnd:
+        """Return the end of the lines."""
         return LogEnd(self.end, self.index.ctl, ("sealed",), self.index.size, self.index.time)
 
     def positions(self) -> list[Position]:

@@ -108,6 +108,19 @@ class Segment(disk.OwnedFd):
         except OSError as error:
             raise disk.explain(error, "open", self.path) from error
 
+    @property
+    def begins(self) -> bool:
+        """True if the log begins here."""
+        return self.previous is None
+
+    def positions(self) -> list[Position]:
+        """Return the positions that are known, in order, beginning with the start."""
+        return [self.start]
+
+    def known_end(self) -> LogEnd | None:
+        """Return the end of a segment that nothing can be appended to, if it is known."""
+        return None
+
     def damaged(self, offset: int, reason: str) -> Damaged:
         """Return the error for bytes that are not as they were written."""
         return Damaged(
@@ -210,11 +223,10 @@ class SegmentReader:
 
     __slots__ = ("__weakref__", "_ends", "_positions", "segment")
 
-    def __init__(self, segment: Segment, positions: list[Position] | None = None) -> None:
-        """`positions`: those that are known, in order, beginning with the segment's start."""
+    def __init__(self, segment: Segment) -> None:
         self.segment = segment
         #: Some positions, in order, no two closer than a window.
-        self._positions = positions or [segment.start]
+        self._positions = segment.positions()
         #: The latest ends of the log, the last one first: a reader that follows it continues at one of them.
         self._ends: tuple[Position, ...] = ()
 
@@ -223,6 +235,7 @@ class SegmentReader:
     def log_end(self, known: LogEnd | None = None) -> LogEnd:
         """Return the end of the segment, reading only what is new since `known`."""
         size = self.segment.size()
+        known = known or self.segment.known_end()
         if known is not None and size == known.size:
             return known
         end = self._find_end(known, size)

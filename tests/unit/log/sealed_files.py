@@ -98,7 +98,7 @@ def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> b
 
 def reader_of(sealed: SealedSegment) -> SegmentReader:
     """Return a reader that knows where frames begin."""
-    return SegmentReader(sealed, sealed.positions())
+    return SegmentReader(sealed)
 
 
 def read(sealed: SealedSegment) -> list[Line]:

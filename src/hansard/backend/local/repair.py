@@ -24,11 +24,11 @@ from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
 from hansard.log import checkpoint, disk, format, names, segment_scan
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Position, Previous
-from hansard.log.sealed_chain import SealedPart
-from hansard.log.sealed_segment import SealedSegment, compare, unpack
+from hansard.log.sealed_chain import SealedPart, check_part
+from hansard.log.sealed_segment import SealedSegment, unpack
 from hansard.log.segment import header, sealed_files
 from hansard.log.segment_reader import Raw, Segment, SegmentReader
-from hansard.log.segment_scan import Remains
+from hansard.log.segment_scan import LeftHeader, Remains
 from hansard.log.session_files import DELETED, SEALED, SessionFiles
 from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.write_batch import SegmentWriter
@@ -69,11 +69,8 @@ class _File:
     first: int
     file: disk.OwnedFd
     last: int | None = None
-    #: What its header says, as far as it can be read; `first_record` is the log's, which a later one repeats.
-    session: str | None = None
-    created: str = ""
-    previous: Previous | None = None
-    first_record: bytes = b""
+    #: What its header says, as far as it can be read; `first` is the log's first record.
+    head: LeftHeader = field(default_factory=LeftHeader)
     #: The log begins with it, as far as it is known.
     begins: bool = True
     valid: SealedPart | None = None
@@ -190,45 +187,43 @@ class _Repair:
         found = _File(name, first, disk.OwnedFd(disk.open_file(self.directory, name)))
         path = self.path(name)
         try:
-            descriptor = disk.duplicate(found.file.descriptor)
-            packed = name.endswith(".zst")
-            segment = (SealedSegment if packed else Segment)(descriptor, path, None)
-            found.session, found.created = segment.session_id, segment.time
-            if isinstance(segment, SealedSegment):
-                found.begins = segment.index.begins
-            else:
-                found.previous, found.first_record = segment.previous, segment.first_record
-                found.begins = segment.previous is None
-            found.first = first or segment.start.seq + 1
+            kind = SealedSegment if name.endswith(".zst") else Segment
+            segment = kind(disk.duplicate(found.file.descriptor), path, None)
+            found.head = LeftHeader(
+                segment.start.seq,
+                segment.time,
+                segment.session_id,
+                segment.previous,
+                segment.first_record,
+            )
+            found.begins, found.first = segment.begins, first or segment.start.seq + 1
             found.valid = self._check(found, segment)
             found.last = found.valid.end.seq
         except Damaged as error:
             self._salvage(found, path, error)
-        if found.session not in {None, self.session_id}:
+        if found.head.session not in {None, self.session_id}:
             # It must not be mixed with this session.
             hint = "nothing was changed; put it back where it belongs"
-            raise Damaged(path, 0, f"this is the log of session {found.session!r}", hint)
+            raise Damaged(path, 0, f"this is the log of session {found.head.session!r}", hint)
         return found
 
     def _check(self, found: _File, segment: Segment) -> SealedPart:
         """Read a segment as a reader does, and compare it with its index; raise unless all is right."""
-        reader = SegmentReader(segment)
-        if isinstance(segment, SealedSegment):
-            reader = SegmentReader(segment, segment.positions())
-            compare(segment, stream_of)
-            if self._begin is not None and found.begins != (self._begin == found.first):
-                raise segment.damaged(0, "the index is wrong: `begins` is not what the log says")
         if segment.start.seq + 1 != found.first:
             raise segment.damaged(0, f"begins with event {segment.start.seq + 1}")
-        end = segment.log_end() if isinstance(segment, SealedSegment) else reader.log_end()
-        for piece in reader.forwards(segment.start, end.position):
-            segment_scan.committed(segment, piece.start, piece.data, piece.end)
+        reader = SegmentReader(segment)
+        end = reader.log_end()
+        part = SealedPart(reader, end.position)
+        check_part(part, stream_of)
+        packed = isinstance(segment, SealedSegment)
+        if packed and self._begin is not None and found.begins != (self._begin == found.first):
+            raise segment.damaged(0, "the index is wrong: `begins` is not what the log says")
         if found.name != names.LOG and SEALED not in end.shut:
             raise segment.damaged(end.position.offset, "the file ends here: it has been cut")
         # One that was damaged while it was deleted or restored is here: neither was acknowledged.
         if found.name == names.LOG and DELETED in end.shut:
             raise deleted(self.session_id)
-        return SealedPart(reader, end.position)
+        return part
 
     def _salvage(self, found: _File, path: str, error: Damaged) -> None:
         """Collect what is left of a damaged segment."""
@@ -250,15 +245,13 @@ class _Repair:
         else:
             remains = Remains(Raw(disk.duplicate(descriptor), path), before)
             found.findings, found.last = remains.findings, remains.sealed_at
-        left = remains.header
-        if not found.session and found.name == names.LOG:
-            if names.encode(self.session_id) != self.name:
+        if found.head.session is None:
+            left = found.head = remains.header
+            if found.name == names.LOG and names.encode(self.session_id) != self.name:
                 raise error  # a hashed name: only the header had the id
             if left.session is not None:  # only its checksum is damaged
-                found.first = (left.before or 0) + 1
-                found.created, found.first_record = left.created, left.first
-                found.previous, found.begins = left.previous, left.previous is None
-        found.session = left.session or found.session
+                found.first = found.first or (left.before or 0) + 1
+                found.begins = left.previous is None
         if self._begin is not None:
             found.begins = self._begin == found.first
         found.remains = remains
@@ -272,8 +265,8 @@ class _Repair:
             active = self._look_at(names.LOG, 0)
         except FileNotFoundError:
             raise self._not_found() from None
-        if active.first_record:
-            self._begin = format.decode_first(active.first_record).seq
+        if active.head.session is not None and active.head.first:
+            self._begin = format.decode_first(active.head.first).seq
         sealed = self._sealed(active)
         headless = not active.first
         active.first = active.first or _guess_first(active, sealed)
@@ -401,9 +394,8 @@ class _Repair:
     def _spare(self, created: str) -> dict[int, Line]:
         """Return the control records that the checkpoint repeats, if it is one of this log."""
         saved = checkpoint.look(self.directory, self.session_id, created)
-        ends = [
-            (old.previous.seq, old.previous.crc) for old in self._files if old.previous is not None
-        ]
+        previous = (old.head.previous for old in self._files)
+        ends = [(one.seq, one.crc) for one in previous if one is not None]
         # Believed only if a segment continues the very log that it was made of (F-109).
         if isinstance(saved, str) or (saved.seq, saved.previous) not in ends:
             return {}
@@ -413,8 +405,8 @@ class _Repair:
         """Return when the session began, from the first source that says it."""
         files = [self._files[-1], *self._files[:-1]]
         # The forks of a session identify it by the time at which it began.
-        said = [*(old.created for old in files), self.known.created]
-        said += [old.remains.header.created for old in files if old.remains is not None]
+        said = [*(old.head.created for old in files if old.head.session), self.known.created]
+        said += [old.head.created for old in files]
         if files[0].remains is not None:
             # A session's header and its first event are written at one time.
             head = files[0].remains.records(0)
@@ -427,15 +419,15 @@ class _Repair:
         # The first header has no facts, and tells by its own time when the session began.
         if begin > start:
             before = [old.valid for old in self._files if old.valid and old.first < begin]
-            previous = active.previous if active.first == begin else None
+            previous = active.head.previous if active.first == begin else None
             if previous is None:
                 previous = Previous(begin - 1, 0, created)
                 if before and before[-1].end.seq == begin - 1:
                     reader, end = before[-1]
                     previous = Previous(begin - 1, end.crc, reader.last_time(end))
             facts = {"previous": previous, "created": created}
-            if active.first_record:
-                facts["first"] = msgspec.Raw(active.first_record)
+            if active.head.first:
+                facts["first"] = msgspec.Raw(active.head.first)
             elif before:
                 line = before[0].reader.first(before[0].end)
                 facts["first"] = {"seq": line.seq, "time": line.time, "kind": line.kind}

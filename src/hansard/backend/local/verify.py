@@ -20,7 +20,7 @@ from hansard.errors import Damaged, InvalidEvent, UnknownFormat
 from hansard.event import codec
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.format import LogEnd, Position
-from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
+from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain, check_part
 from hansard.log.sealed_segment import SealedSegment
 from hansard.log.segment import sealed_files
 from hansard.log.segment_reader import Raw, Segment, SegmentReader, open_segment
@@ -42,8 +42,7 @@ def verify(log: "LocalLog") -> tuple[list[Finding], LogEnd | None]:
         with disk.reporting("read", files.path):
             disk.forget_cached(reader.segment.descriptor)
         end = files.read_end_again(reader)
-        for piece in reader.forwards(reader.segment.start, end.position):
-            segment_scan.committed(reader.segment, piece.start, piece.data, piece.end)
+        check_part(SealedPart(reader, end.position), stream_of)
         # Open the files again: frames in memory prove nothing about the disk.
         files.forget_chain()
         chain = files.chain(reader)
