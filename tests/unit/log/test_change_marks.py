@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hansard.backend.local import changes
 from hansard.backend.local.backend import LocalBackend
 from hansard.event.event import NewEvent
 from hansard.log import change_marks, disk
+from hansard.maintenance.compact import compaction_filter
 from tests.crashlab import faults
 
 NOTE = AppendRequest([NewEvent("app.note", b"{}", control=False)])
