@@ -5,7 +5,7 @@ struct with just the members that it needs; the decoder skips the rest.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
