@@ -113,14 +113,14 @@ class MemoryReader(LogReader):
 
     def __init__(self, session_id: str, record: _Record) -> None:
         self.session_id = session_id
-        self._before, self._seq = record.before, record.seq
-        self._events, self._controls, self._keys = record.events, record.controls, record.keys
+        self._before, self._seq, self._keys = record.before, record.seq, record.keys
+        self._events, self._controls = record.events, record.controls
 
     def head(self) -> Head | None:
-        if self._seq == self._before:
+        first = self.first()
+        if first is None:
             return None
-        last = self._events[self._seq - self._before - 1]
-        return Head(last.seq, self._events[0].stamp, last.stamp)
+        return Head(self._seq, first.stamp, self._events[self._seq - self._before - 1].stamp)
 
     def first(self) -> Event | None:
         return self._events[0] if self._seq > self._before else None
@@ -258,32 +258,16 @@ class MemoryLog(InternalLog):
             raise _not_found(self.session_id)
         return []
 
-    def set_deleted(self, *, deleted: bool, expected_seq: int | None = None) -> None:
-        """Move the session to the trash, or restore it."""
-        record = self._record
-        with self._backend.lock:
-            if deleted:
-                self._check_open()
-            if not record.events or record.deleted == deleted:
-                raise _not_found(self.session_id, "this store" if deleted else "the trash")
-            if expected_seq is not None and expected_seq != record.seq:
-                raise seq_conflict(self.session_id, expected_seq, record.seq)
-            record.deleted = deleted
-            self._backend.lock.notify_all()
-
-    def purge(self) -> None:
-        """Remove a session that is in the trash."""
-        with self._backend.lock:
-            if not self._record.deleted:
-                raise _not_found(self.session_id, "the trash")
-            self._record.become(_Record())
-
     def _check_open(self) -> None:
         self._backend.check_open()
         if self._record.deleted and not self._from_trash:
-            raise SessionDeleted(
-                f"session {self.session_id!r} is in the trash; restore it with store.restore(id)"
-            )
+            raise _deleted(self.session_id)
+
+
+def _deleted(session_id: str) -> SessionDeleted:
+    return SessionDeleted(
+        f"session {session_id!r} is in the trash; restore it with store.restore(id)"
+    )
 
 
 def _not_found(session_id: str, where: str = "this store") -> SessionNotFound:
@@ -411,20 +395,32 @@ class MemoryBackend(Backend):
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
     ) -> None:
         del timeout  # no session is locked for longer than an append takes
-        self._existing(session_id).set_deleted(deleted=True, expected_seq=expected_seq)
+        with self._changing(session_id, deleted=False) as record:
+            if expected_seq is not None and expected_seq != record.seq:
+                raise seq_conflict(session_id, expected_seq, record.seq)
+            record.deleted = True
 
     def restore(self, session_id: str) -> None:
-        self._existing(session_id).set_deleted(deleted=False)
+        with self._changing(session_id, deleted=True) as record:
+            record.deleted = False
 
     def purge(self, session_id: str) -> None:
-        self._existing(session_id).purge()
+        with self._changing(session_id, deleted=True) as record:
+            record.become(_Record())
 
-    def _existing(self, session_id: str) -> MemoryLog:
+    @contextmanager
+    def _changing(self, session_id: str, *, deleted: bool) -> Iterator[_Record]:
+        """Lock a session that is in the trash, or is not."""
         names.check_id(session_id)
         self.check_open()
-        if session_id not in self._records:
-            raise _not_found(session_id)
-        return self.log(session_id)
+        with self.lock:
+            record = self._records.get(session_id)
+            if record is not None and record.deleted > deleted:
+                raise _deleted(session_id)
+            if record is None or not record.events or record.deleted < deleted:
+                raise _not_found(session_id, "the trash" if deleted else "this store")
+            yield record
+            self.lock.notify_all()
 
     def probe(self) -> Health:
         self.check_open()
