@@ -677,7 +677,7 @@ class Store:
             keep_last: number of newest sessions to keep per workspace.
             workspace: only sessions of this directory; default: only sessions without a workspace.
             prefix: only ids that begin with this.
-            dry_run: only report what would be moved; whether a process is writing is not checked.
+            dry_run: only report what would be moved.
             all_workspaces: sessions of every workspace, and those without one.
         """
         from hansard.maintenance.prune import prune

@@ -168,6 +168,15 @@ def test_of_a_whole_session_everything_is_salvaged(context: Context) -> None:
     assert list(context.backend.log("s", from_trash=True).salvage()) == list(before)
 
 
+def test_a_session_at_rest_is_not_busy(context: Context) -> None:
+    """`is_busy` is false while no thread writes, also for a session that does not exist."""
+    assert not context.log("missing").is_busy()
+    mixed(context.log())
+    assert not context.log().is_busy()
+    (event,) = append(context.log(), [message("after")])
+    assert event.seq > 1
+
+
 @two_handles
 def test_purging_is_seen_by_other_handles(context: Context) -> None:
     """What one handle purges is missing for another that had it open; a later session is new."""

@@ -29,9 +29,10 @@ def test_prune_does_not_wait_for_whoever_is_writing(tmp_path: Path) -> None:
         make_old(store, "busy", "idle")
         holder = crew.start(stay_in_mid_append, str(path), "busy")
         holder.hear()
-        report = store.prune(older_than=DAY)
-        assert report.pruned == ["idle"]
-        assert report.kept == {"busy": "being written to"}
+        for dry_run in (True, False):
+            report = store.prune(older_than=DAY, dry_run=dry_run)
+            assert report.pruned == ["idle"]
+            assert report.kept == {"busy": "being written to"}
         holder.go()
         assert holder.result() == 4
         assert listed(store) == {"busy"}

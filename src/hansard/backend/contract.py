@@ -354,6 +354,10 @@ class Log(ABC):
         """Wait until there is an event with a higher seq than `after`; False if none came in time."""
 
     @abstractmethod
+    def is_busy(self) -> bool:
+        """Return whether a process is writing to the session now. Does not wait."""
+
+    @abstractmethod
     def salvage(self) -> Iterator[Event | Finding]:
         """Yield the events of valid records, and a finding for each damage, in the order of the log."""
 

@@ -231,6 +231,10 @@ class MemoryLog(InternalLog):
         self._check_open()
         return self._record.seq if self._record.events else 0
 
+    def is_busy(self) -> bool:
+        self._check_open()
+        return False
+
     def salvage(self) -> Iterator[Event | Finding]:
         for chunk in self.reader().read():
             yield from chunk.events()

@@ -18,6 +18,7 @@ from hansard.backend.contract import Backend
 from hansard.errors import (
     DAMAGED,
     UNREADABLE,
+    HansardError,
     LockTimeout,
     ReadOnly,
     SeqConflict,
@@ -80,6 +81,7 @@ def prune(
     plan = _Plan(backend, filters, all_workspaces=all_workspaces)
     plan.keep_young(cutoff)
     plan.keep_newest(keep_last)
+    plan.keep_busy()
     order = plan.settle()
     if not dry_run:
         facts = {
@@ -184,6 +186,16 @@ class _Plan:
                 head = log.head()
                 updated = "" if head is None else last_activity(log, head)
         return updated, info.id
+
+    def keep_busy(self) -> None:
+        """Keep sessions that a process is writing to now."""
+        for session_id in self.doomed:
+            if session_id not in self.kept:
+                try:
+                    if self._backend.log(session_id).is_busy():
+                        self.kept[session_id] = "being written to"
+                except HansardError as error:
+                    self.kept[session_id] = f"cannot be checked: {error}"
 
     def settle(self) -> list[str]:
         """Keep the parents of sessions that stay; return the others, forks before their parents."""

@@ -587,6 +587,10 @@ class LocalLog(InternalLog):
             if not backoff.sleep():
                 return False
 
+    def is_busy(self) -> bool:
+        self._backend.used(self)
+        return self.files.is_locked()
+
     def compact(
         self,
         filter: CompactionFilter,

@@ -63,6 +63,8 @@ WITH s AS (
 SELECT updated FROM s""".replace("{later}", LATER)
 _DROP: Final = "DELETE FROM {schema}.sessions WHERE session = %(session)s::uuid RETURNING id"
 _EMPTY: Final = "DELETE FROM {schema}.events WHERE session = %(session)s::uuid"
+_FREE: Final = """
+SELECT 1 FROM {schema}.sessions WHERE session = %(session)s::uuid FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 class PostgresLog(InternalLog):
@@ -141,6 +143,11 @@ class PostgresLog(InternalLog):
             return row is not None and row.head.seq > after
 
         return self._backend.notifier.wait(self._session, has_grown, timeout)
+
+    def is_busy(self) -> bool:
+        if self._row() is None or self._backend.read_only:
+            return False
+        return not self._run(_FREE)
 
     # -- maintenance ----------------------------------------------------------------------------
 
