@@ -339,9 +339,7 @@ class SessionReader:
                     return event.seq
         return 0
 
-    def compact(
-        self, *, progress: Progress | None = None, dry_run: bool = False
-    ) -> "CompactReport":
+    def compact(self, *, progress: Progress | None = None) -> "CompactReport":
         """Seal and compress the log, and erase the bytes of redacted data.
 
         Views do not change, and writers and readers continue. If the session is being compacted, in the
@@ -349,14 +347,12 @@ class SessionReader:
 
         Args:
             progress: called with the bytes done and the total.
-            dry_run: write nothing, and report what would be rewritten.
         """
         from hansard.index import erase_removed
         from hansard.maintenance.compact import compact_session
 
-        report = compact_session(self._backend, self.id, progress=progress, dry_run=dry_run)
-        if not dry_run:
-            erase_removed(self._backend)
+        report = compact_session(self._backend, self.id, progress=progress)
+        erase_removed(self._backend)
         return report
 
     def repair(self, *, missing: bool = False) -> RepairReport:

@@ -628,28 +628,20 @@ class Store:
     # -- maintenance ----------------------------------------------------------------------------
 
     def compact(
-        self,
-        *,
-        prefix: str = "",
-        progress: Progress | None = None,
-        dry_run: bool = False,
-        vacuum: bool = False,
+        self, *, prefix: str = "", progress: Progress | None = None, vacuum: bool = False
     ) -> "CompactReport":
         """Compact sessions: compress them and erase redacted data. Compacted sessions are not rewritten.
 
         Args:
             prefix: only sessions whose ids begin with this.
             progress: called with the number of sessions that are done, and their total.
-            dry_run: write nothing; report what would be rewritten.
             vacuum: PostgreSQL: then rewrite the tables, so that no page contains erased data. Readers and
                 writers of the store wait for that. Files do not need it.
         """
         from hansard.maintenance.compact import compact_store
 
         wanted = (found for found in self._backend.ids() if found.startswith(prefix))
-        return compact_store(
-            self._backend, wanted, progress=progress, dry_run=dry_run, vacuum=vacuum
-        )
+        return compact_store(self._backend, wanted, progress=progress, vacuum=vacuum)
 
     def verify(self) -> "StoreReport":
         """Check every byte of every session, and report what was found."""

@@ -63,28 +63,6 @@ def test_vacuum_needs_all_and_does_nothing_to_files(tmp_path: Path) -> None:
     assert (done.code, done.json["rewritten"], done.json["vacuumed"]) == (0, 1, False)
 
 
-def test_a_dry_run_writes_nothing_and_says_what_a_real_one_does(store: Path) -> None:
-    """N-87: --dry-run touches no file, counts the sessions that a real run rewrites, and none after it."""
-    with library.open(store, durability="os") as opened:
-        opened.session("agent/1").redact(5)
-
-    def files() -> dict[str, bytes]:
-        return {str(path): path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()}
-
-    before = files()
-    planned = hansard("compact", "--all", "--dry-run", "--json", store=store)
-    assert planned.code == 0
-    assert files() == before
-    assert (planned.json["dry_run"], planned.json["blanked"]) == (True, 1)
-    assert 0 < planned.json["to_rewrite"] <= planned.json["before"]
-    named = hansard("compact", "agent/1", "agent/1-b", "--dry-run", "--json", store=store)
-    assert (named.json["dry_run"], named.json["to_rewrite"]) == (True, planned.json["to_rewrite"])
-    real = hansard("compact", "--all", "--json", store=store)
-    assert real.json["rewritten"] == planned.json["rewritten"] == 2
-    again = hansard("compact", "--all", "--dry-run", store=store)
-    assert again.out.startswith("would rewrite 0 B of 0 sessions")
-
-
 def test_one_that_cannot_be_compacted_stops_no_other(store: Path) -> None:
     """N-35: a damaged session is named on stderr with exit 1, and the others are compacted."""
     samples.damage(store, "agent+1")

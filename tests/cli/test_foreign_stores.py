@@ -32,7 +32,6 @@ READING = (
     ("export", "a", "-o", "-"),
     ("snapshot", "a"),
     ("restore",),
-    ("compact", "--dry-run", "--all"),
     ("prune", "--older-than", "1d", "--dry-run"),
 )
 

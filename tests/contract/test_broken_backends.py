@@ -322,7 +322,6 @@ broken(
     MemoryLog,
     "compact",
     test_compaction,
-    ignores_dry_run=without_option("dry_run"),
     forgets_nothing=masked(lambda _forget, event: event),
     forgets_only_listed_seqs=masked(
         lambda forget, event: forget.mask(event) if event.seq in forget.seqs else event

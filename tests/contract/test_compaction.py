@@ -102,11 +102,8 @@ def test_what_is_to_be_forgotten_is_gone(context: Context) -> None:
     (secret,) = append(log, [message("secret")], key="k")
     append(log, [message("kept")])
     log.compact(NOTHING, level=_LEVEL)
-    before = _everything_said(log)
-    planned = log.compact(_without(secret.seq), level=_LEVEL, dry_run=True)
-    assert _everything_said(log) == before
     done = log.compact(_without(secret.seq), level=_LEVEL)
-    assert planned.blanked == done.blanked == 1
+    assert done.blanked == 1
     (found, other) = everything(log)
     assert found == msgspec.structs.replace(secret, raw=_INSTEAD)
     assert other.raw == message("kept").data

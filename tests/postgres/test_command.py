@@ -107,13 +107,12 @@ def test_the_doctor_reports_a_server_without_fsync(url: str) -> None:
 
 
 def test_compact_rewrites_the_tables(url: str) -> None:
-    """`compact --all --vacuum` reports that the tables were rewritten; a dry run rewrites nothing."""
+    """`compact --all --vacuum` reports that the tables were rewritten."""
     hansard.open(url).close()
     words = ["-s", url, "compact", "--all", "--vacuum"]
-    done, planned = batch([{"words": words}, {"words": [*words, "--dry-run", "--json"]}])
-    assert (done.code, planned.code) == (0, 0)
+    (done,) = batch([{"words": words}])
+    assert done.code == 0
     assert "tables rewritten" in done.out
-    assert not planned.json["vacuumed"]
 
 
 def test_a_store_of_another_version_is_refused(url: str) -> None:

@@ -370,15 +370,11 @@ class Log(ABC):
         progress: Progress | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
-        dry_run: bool = False,
     ) -> CompactionResult:
         """Rewrite what is stored, smaller and without what `filter` leaves out.
 
         Safe concurrently with writers, readers and other compactors. With `wait`, the second compactor waits
         for the first before it raises `LockTimeout`. `state` returns what `checkpoint` will return for a seq.
-
-        `dry_run`: write nothing, and return what would be rewritten, with `before` also as `after`. It does
-        not count sealed segments that would be joined, and parts of complete messages.
         """
 
     @abstractmethod

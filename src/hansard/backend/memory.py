@@ -239,9 +239,7 @@ class MemoryLog(InternalLog):
         for chunk in self.reader().read():
             yield from chunk.events()
 
-    def compact(
-        self, filter: CompactionFilter, *, dry_run: bool = False, **_: object
-    ) -> CompactionResult:
+    def compact(self, filter: CompactionFilter, **_: object) -> CompactionResult:
         record = self._record
         with self._backend.lock:
             self._check_open()
@@ -251,10 +249,9 @@ class MemoryLog(InternalLog):
             pairs = zip(masked, record.events, strict=True)
             # What was erased before is erased again, and not counted.
             blanked = sum(new.raw != old.raw for new, old in pairs)
-            if not dry_run:
-                record.events = masked
-                record.controls = [filter.mask(event) for event in record.controls]
-                record.rewritten += 1
+            record.events = masked
+            record.controls = [filter.mask(event) for event in record.controls]
+            record.rewritten += 1
             return CompactionResult(0, 0, 0, blanked)
 
     def verify(self) -> list[Finding]:

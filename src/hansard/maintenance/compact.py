@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -61,7 +61,6 @@ class CompactReport(msgspec.Struct, frozen=True):
         after: the same, afterwards.
         blanked: number of events whose data were erased.
         failed: the sessions that could not be compacted, each with the reason.
-        dry_run: nothing was written; the numbers are what would be rewritten, and `after` is unknown.
         vacuumed: the tables were rewritten, so that no page contains erased data.
     """
 
@@ -70,7 +69,6 @@ class CompactReport(msgspec.Struct, frozen=True):
     after: int = 0
     blanked: int = 0
     failed: dict[str, str] = {}
-    dry_run: bool = False
     vacuumed: bool = False
 
 
@@ -80,16 +78,15 @@ def compact_session(
     *,
     level: int = LEVEL,
     progress: Progress | None = None,
-    dry_run: bool = False,
     wait: bool = True,
 ) -> CompactReport:
-    """Compact one session; with `dry_run`, only report what would be rewritten.
+    """Compact one session.
 
     With `wait`, wait for another compactor of the session as long as for another writer.
     """
-    with nullcontext() if dry_run else backend.unscoped.compacting(wait=wait):
+    with backend.unscoped.compacting(wait=wait):
         pinned = PinnedSeqs(backend)
-        return _compact(backend, session_id, pinned, level, progress, dry_run=dry_run, wait=wait)
+        return _compact(backend, session_id, pinned, level, progress, wait=wait)
 
 
 def compact_store(
@@ -97,7 +94,6 @@ def compact_store(
     session_ids: Iterable[str],
     *,
     progress: Progress | None = None,
-    dry_run: bool = False,
     vacuum: bool = False,
 ) -> CompactReport:
     """Compact sessions one by one; a failure is reported and does not stop the others."""
@@ -105,12 +101,12 @@ def compact_store(
     failed: dict[str, str] = {}
     totals: Counter[str] = Counter()
     unscoped = backend.unscoped
-    with nullcontext() if dry_run else unscoped.compacting(vacuum=vacuum):
+    with unscoped.compacting(vacuum=vacuum):
         # One for all, because it reads every session.
         pinned = PinnedSeqs(backend, checked=_NEAREST)
         for place, session_id in enumerate(wanted, 1):
             try:
-                done = _compact(backend, session_id, pinned, LEVEL, None, dry_run=dry_run)
+                done = _compact(backend, session_id, pinned, LEVEL, None)
             except (SessionDeleted, SessionNotFound):
                 continue
             except (BackendUnavailable, Closed, ReadOnly):
@@ -123,10 +119,9 @@ def compact_store(
                 totals[name] += getattr(done, name)
             if progress is not None:
                 progress(place, len(wanted))
-        if not dry_run:
-            erase_removed(backend)
-    vacuumed = vacuum and not dry_run and unscoped.needs_vacuum
-    return CompactReport(**totals, failed=failed, dry_run=dry_run, vacuumed=vacuumed)
+        erase_removed(backend)
+    vacuumed = vacuum and unscoped.needs_vacuum
+    return CompactReport(**totals, failed=failed, vacuumed=vacuumed)
 
 
 def _compact(
@@ -136,7 +131,6 @@ def _compact(
     level: int,
     progress: Progress | None,
     *,
-    dry_run: bool,
     wait: bool = True,
 ) -> CompactReport:
     log = backend.log(session_id)
@@ -151,11 +145,8 @@ def _compact(
         progress=progress,
         state=None if forked else partial(_state, log, known),
         wait=wait,
-        dry_run=dry_run,
     )
-    return CompactReport(
-        int(done.segments > 0), done.before, done.after, done.blanked, dry_run=dry_run
-    )
+    return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
 
 
 def _state(log: Log, known: SavedState | None, seq: int) -> bytes:

@@ -182,10 +182,7 @@ _NOON: Final = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
 #: What is asked of a store, by the method's name.
 STORE: Final[dict[str, list[Question]]] = {
     "audit": [lambda s: [*s.audit()]],
-    "compact": [
-        lambda s: _with_progress(lambda **k: s.compact(dry_run=True, **k)),
-        lambda s: _with_progress(s.compact),
-    ],
+    "compact": [lambda s: _with_progress(s.compact)],
     "copy_to": [_copied],
     "count": [
         lambda s: s.count(),
@@ -282,7 +279,7 @@ SESSION: Final[dict[str, list[Question]]] = {
     "children": _each(lambda x: x.children()),
     "clear": _each(lambda x: x.clear()),
     "close": _each(lambda x: x.close()),
-    "compact": _each(lambda x: x.compact(dry_run=True), lambda x: x.compact()),
+    "compact": _each(lambda x: x.compact()),
     "compare": [
         lambda s: s.session("a/1").compare(s.session("a/fork")),
         lambda s: s.session("a/1").compare(s.session("a/kid")),

@@ -91,27 +91,6 @@ def _locked(directory: int, path: str, timeout: float) -> Lock:
     return lock
 
 
-def plan(log: "LocalLog", filter: CompactionFilter) -> CompactionResult:
-    """Return what a compaction would rewrite."""
-    reader, end, _ = log.existing()
-    size = end.size if end.position.seq > reader.segment.start.seq else 0
-    segments = int(size > 0)
-    chain = log.files.chain(reader)
-    if chain is not None:
-        directory = chain.open_directory()
-        path = log.files.root.path_of(log.files.name)
-        work = _Compaction(directory, path, reader, chain.again(), filter)
-        sources, leftovers = work.sources()
-        chosen = [source for group in work.groups(sources) for source in group]
-        size += sum(source.size for source in chosen) + sum(leftovers.values())
-        segments += len(chosen)
-    blanked = 0
-    if filter.fingerprint(0, end.position.seq):
-        events = (event for chunk in log.reader().read() for event in chunk.events())
-        blanked = sum(filter.mask(event).raw != event.raw for event in events)
-    return CompactionResult(size, size, segments, blanked)
-
-
 def _save_checkpoint(
     directory: int,
     session_id: str,
@@ -181,9 +160,9 @@ class _Compaction:
     def run(self) -> CompactionResult:
         """Rewrite what has to be rewritten."""
         sweep(self.directory)
-        sources, leftovers = self.sources()
+        sources, leftovers = self._sources()
         before = sum(source.size for source in sources) + sum(leftovers.values())
-        groups = self.groups(sources)
+        groups = self._groups(sources)
         self._total = sum(source.raw for group in groups for source in group)
         if groups:
             # It may hold what is to be erased; another is written at the end.
@@ -196,12 +175,12 @@ class _Compaction:
         if groups or leftovers:
             # What was erased must not come back with an old file after a power cut.
             disk.sync_directory(self.directory)
-            after = sum(source.size for source in self.sources()[0])
+            after = sum(source.size for source in self._sources()[0])
         return CompactionResult(before, after, sum(map(len, groups)), self._blanked)
 
     # -- what to do -----------------------------------------------------------------------------
 
-    def sources(self) -> tuple[list[_Source], dict[str, int]]:
+    def _sources(self) -> tuple[list[_Source], dict[str, int]]:
         """Return the segments in order, and the sizes of files that only repeat their events."""
         sources: list[_Source] = []
         leftovers: dict[str, int] = {}
@@ -218,7 +197,7 @@ class _Compaction:
             seq = sources[-1].last
         return sources, leftovers
 
-    def groups(self, sources: list[_Source]) -> list[list[_Source]]:
+    def _groups(self, sources: list[_Source]) -> list[list[_Source]]:
         """Choose what is rewritten together.
 
         Segments that are not compressed yet are joined with those before them that are at most twice as

@@ -599,13 +599,10 @@ class LocalLog(InternalLog):
         progress: Progress | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
-        dry_run: bool = False,
     ) -> CompactionResult:
         self._backend.used(self)
         from hansard.backend.local import compact
 
-        if dry_run:
-            return compact.plan(self, filter)
         self._writer.seal()
         timeout = self._backend.lock_timeout if wait else 0.0
         with self.marked():

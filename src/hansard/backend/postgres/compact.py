@@ -149,10 +149,6 @@ class Compaction:
             lock.close()
         return self._result(changes)
 
-    def plan(self) -> CompactionResult:
-        """Return what `run` would rewrite; write nothing."""
-        return self._result(self._changes())
-
     def _result(self, changes: list[_Change]) -> CompactionResult:
         if not changes:
             return CompactionResult(0, 0, 0, 0)

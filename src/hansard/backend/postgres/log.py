@@ -207,17 +207,14 @@ class PostgresLog(InternalLog):
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
-        dry_run: bool = False,
     ) -> CompactionResult:
         # PostgreSQL compresses large rows automatically.
         del level
-        if not dry_run:
-            self._backend.check_writable()
+        self._backend.check_writable()
         row = self._row()
         if row is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        compaction = Compaction(self._backend, row, filter)
-        return compaction.plan() if dry_run else compaction.run(progress, state, wait=wait)
+        return Compaction(self._backend, row, filter).run(progress, state, wait=wait)
 
     def _run(self, text: str) -> list[tuple[object, ...]]:
         return self._backend.connections.run(text, {"session": self._session})

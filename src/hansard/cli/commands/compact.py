@@ -4,7 +4,7 @@ import click
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, check_targets, define, dry_run_option, session_of
+from hansard.cli.command import FAILED, Call, check_targets, define, session_of
 from hansard.cli.screen import Screen, many, size
 
 
@@ -12,15 +12,13 @@ from hansard.cli.screen import Screen, many, size
     "compact",
     "compact support/42",
     "compact --all",
-    "compact --all --dry-run  # what would be rewritten",
     "compact --all --vacuum  # PostgreSQL: also erase old bytes of the tables",
 )
 @arguments.sessions_argument
 @click.option("--all", "everything", is_flag=True, help="Compact all sessions")
-@dry_run_option
 @click.option("--vacuum", is_flag=True, help="PostgreSQL: rewrite the tables without erased data")
 def command(
-    call: Call, session_ids: tuple[str, ...], *, everything: bool, dry_run: bool, vacuum: bool
+    call: Call, session_ids: tuple[str, ...], *, everything: bool, vacuum: bool
 ) -> int | None:
     """Compress sessions and erase redacted data.
 
@@ -36,13 +34,13 @@ def command(
     check_targets(session_ids, "compact", everything=everything)
     if vacuum and not everything:
         raise click.UsageError("--vacuum needs --all: it rewrites the tables of all sessions")
-    with call.reading() if dry_run else call.writing() as store:
+    with call.writing() as store:
         for session_id in session_ids:
             session_of(store, session_id)
         before = _sizes(store, session_ids)
-        report = _compact(call.screen, store, session_ids, dry_run=dry_run, vacuum=vacuum)
+        report = _compact(call.screen, store, session_ids, vacuum=vacuum)
     # Opened again: an open store may know older sizes.
-    with call.reading() if dry_run else call.finding() as store:
+    with call.finding() as store:
         after = _sizes(store, session_ids)
     _show(call, report, before, after)
     return FAILED if report.failed else None
@@ -53,27 +51,25 @@ def _compact(
     store: "hansard.Store",
     session_ids: tuple[str, ...],
     *,
-    dry_run: bool,
     vacuum: bool,
 ) -> "hansard.CompactReport":
-    label = "reading" if dry_run else "compacting"
     if not session_ids:
-        with screen.progress(label, unit="sessions") as progress:
-            return store.compact(dry_run=dry_run, vacuum=vacuum, progress=progress)
+        with screen.progress("compacting", unit="sessions") as progress:
+            return store.compact(vacuum=vacuum, progress=progress)
     reports: list[hansard.CompactReport] = []
     failed: dict[str, str] = {}
     for session_id in sorted(session_ids):
         try:
-            with screen.progress(f"{label} {session_id}") as progress:
+            with screen.progress(f"compacting {session_id}") as progress:
                 session = store.session(session_id)
-                reports.append(session.compact(dry_run=dry_run, progress=progress))
+                reports.append(session.compact(progress=progress))
         except hansard.HansardError as error:
             failed[session_id] = str(error)
     sums = {
         name: sum(getattr(report, name) for report in reports)
         for name in ("sessions", "before", "after", "blanked")
     }
-    return hansard.CompactReport(**sums, failed=failed, dry_run=dry_run)
+    return hansard.CompactReport(**sums, failed=failed)
 
 
 def _sizes(store: "hansard.Store", session_ids: tuple[str, ...]) -> dict[str, int]:
@@ -93,15 +89,12 @@ def _show(
     changed = sorted(
         (id for id in before if after.get(id, 0) != before[id]), key=before.__getitem__
     )
-    summed = before if report.dry_run else changed
-    total, left = sum(before[id] for id in summed), sum(after.get(id, 0) for id in summed)
+    total, left = sum(before[id] for id in changed), sum(after.get(id, 0) for id in changed)
     screen.document(
         {
-            "dry_run": report.dry_run,
             "rewritten": report.sessions,
             "before": total,
             "after": left,
-            "to_rewrite": report.before if report.dry_run else 0,
             "blanked": report.blanked,
             "vacuumed": report.vacuumed,
             "failed": report.failed,
@@ -113,19 +106,13 @@ def _show(
     if screen.json:
         return
     emptied = f"{many(report.blanked, 'event')} (redacted, or parts of completed messages)"
-    if report.dry_run:
-        screen.line(
-            f"would rewrite {size(report.before)} of {many(report.sessions, 'session')}"
-            f", and empty {emptied}; nothing was written"
-        )
-    else:
-        if changed:
-            rows = [[id, size(before[id]), size(after.get(id, 0))] for id in reversed(changed)]
-            screen.table(["session", "before", "after"], rows, numbers="before after")
-        screen.line(
-            f"{many(report.sessions, 'session')} rewritten: {size(total)} before, {size(left)} after"
-            + (f", {emptied} emptied" if report.blanked else "")
-        )
-        if report.vacuumed:
-            screen.line("tables rewritten: no page contains erased data")
+    if changed:
+        rows = [[id, size(before[id]), size(after.get(id, 0))] for id in reversed(changed)]
+        screen.table(["session", "before", "after"], rows, numbers="before after")
+    screen.line(
+        f"{many(report.sessions, 'session')} rewritten: {size(total)} before, {size(left)} after"
+        + (f", {emptied} emptied" if report.blanked else "")
+    )
+    if report.vacuumed:
+        screen.line("tables rewritten: no page contains erased data")
     screen.failures(report.failed)
