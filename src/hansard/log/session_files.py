@@ -292,13 +292,12 @@ class SessionFiles:
             return False  # no process has written here since it was lost
         except OSError as error:
             raise disk.explain(error, "open", path) from error
-        # A separate lock: one that this process holds through another descriptor is held, too.
-        lock = Lock(file, path)
         try:
-            with lock.for_a_moment(0.0):
-                return False
+            # A separate lock: one that this process holds through another descriptor is held, too.
+            Lock(file, path).pass_through(0.0)
         except LockTimeout:
             return True
+        return False
 
     def open_to_append(self, *, create: bool) -> Lock | None:
         """Open lock and segment to write; create directory and lock file if `create`.
