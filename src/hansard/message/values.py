@@ -9,8 +9,8 @@ writes these as objects whose member begins with `$`; `jq` and `session.scrub` s
     ("a", {"b"})    {"$tuple": ["a", {"$set": ["b"]}]}
 
 An extension of MessagePack is {"$ext": [code, content]}; content of another format is {"$ext": [base64]}.
-A value too deep for an event is split: {"$deep": [piece, …]}, in which {"$at": 2} is the third piece. Any
-other value is refused before anything is stored. `readable` is for people and other frameworks.
+A value too deep for an event is a string of this JSON: {"$json": "[[[…]]]"}. Any other value is refused
+before anything is stored. `readable` is for people and other frameworks.
 """
 
 import base64
@@ -24,14 +24,15 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from hansard.errors import InvalidEvent
+from hansard.event import codec
 
 Answer = TypeVar("Answer")
 Mode = Literal["json", "python"]
 
 #: An event has at most 128 levels; what contains a value takes some of them.
 _DEEPEST: Final = 100
-#: Levels of a piece of a deep value. Each notation adds up to two levels to the value that it replaces.
-_PIECE: Final = 32
+#: Levels that `readable` shows.
+_SHOWN: Final = 32
 
 _TOO_DEEP: Final = "value is nested too deep; nothing was stored"
 _FAILURES: Final = (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
@@ -39,7 +40,6 @@ _FAILURES: Final = (RecursionError, TypeError, ValueError, OverflowError, msgspe
 #: Types that are the same in JSON.
 _SAME: Final = frozenset({int, bool, type(None)})
 _SURROGATE: Final = re.compile("([\ud800-\udfff])")
-_TAKEN: Final = object()
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -50,9 +50,7 @@ _decode_msgpack = msgspec.msgpack.Decoder().decode
 def is_json(value: Any) -> bool:
     """Return whether a value equals its JSON, and is not too deep for an event."""
     raw = _equal_json(value)
-    return raw is not None and (
-        raw.count(b"{") + raw.count(b"[") <= _DEEPEST or _depth(value) <= _DEEPEST
-    )
+    return raw is not None and not codec.is_too_deep(raw, _DEEPEST)
 
 
 def is_json_of_any_depth(value: Any) -> bool:
@@ -66,18 +64,6 @@ def _equal_json(value: Any) -> bytes | None:
         return raw if _decode(raw) == value else None
     except _FAILURES:
         return None
-
-
-def _depth(value: object) -> int:
-    deepest = 0
-    waiting = [(value, 0)]
-    while waiting:
-        inner, depth = waiting.pop()
-        deepest = max(deepest, depth)
-        if isinstance(inner, dict | list):
-            items = inner.values() if isinstance(inner, dict) else inner
-            waiting.extend((item, depth + 1) for item in items)
-    return deepest
 
 
 def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
@@ -94,12 +80,12 @@ def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
 
 def to_json(value: Any) -> Any:
     """Return JSON for a value, or raise `InvalidEvent` if a part of it has no notation."""
-    pieces: list[Any] = [None]
     try:
-        pieces[0] = _encoded(value, 0, pieces)
+        encoded = _encoded(value)
+        raw = _encode(encoded)
     except RecursionError:
         raise InvalidEvent(_TOO_DEEP) from None
-    return {"$deep": pieces} if len(pieces) > 1 else pieces[0]
+    return {"$json": raw.decode()} if codec.is_too_deep(raw, _DEEPEST) else encoded
 
 
 def is_storable(value: Any) -> bool:
@@ -111,7 +97,7 @@ def is_storable(value: Any) -> bool:
     return True
 
 
-def _encoded(value: Any, depth: int, pieces: list[Any]) -> Any:  # noqa: PLR0911 - one for each type
+def _encoded(value: Any) -> Any:  # noqa: PLR0911 - one for each type
     if type(value) in _SAME or (type(value) is str and value.isascii()):
         return value  # by the exact type: a message of LangGraph has dozens of values
     if isinstance(value, str):
@@ -125,38 +111,33 @@ def _encoded(value: Any, depth: int, pieces: list[Any]) -> Any:  # noqa: PLR0911
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, datetime):
         return {"$time": value.isoformat()}
-    if depth > _PIECE:
-        pieces.append(None)
-        place = len(pieces) - 1
-        pieces[place] = _encoded(value, 0, pieces)
-        return {"$at": place}
-    return _encoded_container(value, depth + 1, pieces)
+    return _encoded_container(value)
 
 
-def _encoded_container(value: Any, depth: int, pieces: list[Any]) -> Any:
+def _encoded_container(value: Any) -> Any:
     if isinstance(value, dict):
         if all(isinstance(name, str) and name[:1] != "$" and _is_text(name) for name in value):
             return {
-                str(name): inner if type(inner) in _SAME else _encoded(inner, depth, pieces)
+                str(name): inner if type(inner) in _SAME else _encoded(inner)
                 for name, inner in value.items()
             }
-        return {"$map": [[_encoded(one, depth, pieces) for one in pair] for pair in value.items()]}
+        return {"$map": [[_encoded(one) for one in pair] for pair in value.items()]}
     if isinstance(value, list | tuple | set | frozenset):
-        found = [_encoded(inner, depth, pieces) for inner in value]
+        found = [_encoded(inner) for inner in value]
         if isinstance(value, list):
             return found
         return {"$tuple" if isinstance(value, tuple) else "$set": found}
     if isinstance(value, msgspec.msgpack.Ext):
-        return {"$ext": [value.code, _encoded_ext(bytes(value.data), depth, pieces)]}
+        return {"$ext": [value.code, _encoded_ext(bytes(value.data))]}
     raise InvalidEvent(
         f"a value of type {type(value).__name__} cannot be stored; nothing was stored. "
         "Convert it to strings, numbers, bytes, lists or dicts"
     )
 
 
-def _encoded_ext(data: bytes, depth: int, pieces: list[Any]) -> Any:
+def _encoded_ext(data: bytes) -> Any:
     try:
-        return _encoded(_decode_msgpack(data), depth, pieces)
+        return _encoded(_decode_msgpack(data))
     except (ValueError, TypeError, msgspec.MsgspecError):
         return {"$ext": [base64.b64encode(data).decode()]}
 
@@ -171,52 +152,39 @@ def _split(text: str) -> list[str | int]:
 
 def from_json(encoded: Any) -> Any:
     """Return the value that `to_json` encoded."""
-    pieces: list[Any] = []
-    if isinstance(encoded, dict) and encoded.keys() == {"$deep"}:
-        pieces = list(encoded["$deep"])
-        encoded = _piece(0, pieces)
-    return _decoded(encoded, pieces)
+    if isinstance(encoded, dict) and encoded.keys() == {"$json"}:
+        encoded = _decode(encoded["$json"])
+    return _decoded(encoded)
 
 
-def _piece(place: int, pieces: list[Any]) -> Any:
-    """Return a piece of a deep value, once: using it again could make an endless or a huge value."""
-    piece, pieces[place] = pieces[place], _TAKEN
-    if piece is _TAKEN:
-        raise ValueError(f"piece {place} of a value is used twice")
-    return piece
-
-
-def _decoded(encoded: Any, pieces: list[Any]) -> Any:
+def _decoded(encoded: Any) -> Any:
     if isinstance(encoded, list):
-        return [_decoded(inner, pieces) for inner in encoded]
+        return [_decoded(inner) for inner in encoded]
     if not isinstance(encoded, dict):
         return encoded
     if len(encoded) == 1:
         ((name, inner),) = encoded.items()
         if name in _NOTATIONS:
-            return _NOTATIONS[name](inner, pieces)
-    return {name: _decoded(inner, pieces) for name, inner in encoded.items()}
+            return _NOTATIONS[name](inner)
+    return {name: _decoded(inner) for name, inner in encoded.items()}
 
 
-def _decoded_ext(inner: Any, pieces: list[Any]) -> Any:
+def _decoded_ext(inner: Any) -> Any:
     code, held = inner
     if isinstance(held, dict) and len(held.get("$ext", ())) == 1:
         return msgspec.msgpack.Ext(code, base64.b64decode(held["$ext"][0]))
-    return msgspec.msgpack.Ext(code, _encode_msgpack(_decoded(held, pieces)))
+    return msgspec.msgpack.Ext(code, _encode_msgpack(_decoded(held)))
 
 
-_NOTATIONS: Final[dict[str, Callable[[Any, list[Any]], Any]]] = {
-    "$at": lambda place, pieces: _decoded(_piece(place, pieces), pieces),
-    "$map": lambda pairs, pieces: {
-        _decoded(key, pieces): _decoded(item, pieces) for key, item in pairs
-    },
-    "$tuple": lambda items, pieces: tuple(_decoded(item, pieces) for item in items),
-    "$set": lambda items, pieces: {_decoded(item, pieces) for item in items},
+_NOTATIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "$map": lambda pairs: {_decoded(key): _decoded(item) for key, item in pairs},
+    "$tuple": lambda items: tuple(map(_decoded, items)),
+    "$set": lambda items: set(map(_decoded, items)),
     "$ext": _decoded_ext,
-    "$bytes": lambda text, _: base64.b64decode(text),
-    "$float": lambda text, _: float(text),
-    "$time": lambda text, _: datetime.fromisoformat(text),
-    "$text": lambda parts, _: "".join(one if isinstance(one, str) else chr(one) for one in parts),
+    "$bytes": base64.b64decode,
+    "$float": float,
+    "$time": datetime.fromisoformat,
+    "$text": lambda parts: "".join(one if isinstance(one, str) else chr(one) for one in parts),
 }
 
 
@@ -272,7 +240,7 @@ def readable(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one for each
         return value if math.isfinite(value) else str(value)
     if isinstance(value, bytes):
         return f"[{len(value)} bytes]"
-    if depth > _PIECE:
+    if depth > _SHOWN:
         return readable(as_text(value))
     if isinstance(value, dict):
         return {readable(str(name)): readable(inner, depth + 1) for name, inner in value.items()}
