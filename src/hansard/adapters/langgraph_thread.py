@@ -104,17 +104,9 @@ class Value:
     length: int = SINGLE
     keep: int = 0
     base: "Value | None" = None
-    #: Stored items after the first `keep`, and their hashes: only those that the channel's newest list has.
-    added: list[bytes] = field(default_factory=list)
+    #: Of the channel's newest list: its stored items, and the hashes of the first of them.
+    items: list[bytes] | None = None
     marks: list[bytes] = field(default_factory=list)
-
-    def truncate(self, length: int) -> None:
-        """Drop the items that a list which keeps `length` of these does not need."""
-        value: Value | None = self
-        while value is not None:
-            kept = max(length - value.keep, 0)
-            del value.added[kept:], value.marks[kept:]
-            value = None if kept else value.base
 
 
 @dataclass(slots=True, eq=False)
@@ -173,7 +165,7 @@ class Thread(AdapterProjection):
         self._writes: dict[Place, dict[tuple[str, int], Write]] = {}
         self._values: dict[tuple[int, str], Value] = {}
         self._versions: dict[tuple[str, str, Version], Value] = {}
-        #: The newest value of each channel that is a list.
+        #: The newest value of each channel that is a list, with its items.
         self._newest: dict[tuple[str, str], Value] = {}
         #: The hash and the seq of each mirrored message of the conversation.
         self.mirrored: list[tuple[str, int]] = []
@@ -237,13 +229,16 @@ class Thread(AdapterProjection):
         if read is None:
             value.length = EMPTY
         elif read.items is not None:
-            value.added = [bytes(item) for item in read.items]
             value.keep, value.length = read.keep, read.keep + len(read.items)
             # If its base was removed, reading the list raises `Lost`.
             value.base = self._values.get((read.base, channel)) if read.base else None
-            self._newest[put.ns, channel] = value
+            held = (before.items if before is not None and before is value.base else None) or []
+            if value.keep <= len(held):
+                value.items = [*held[: value.keep], *map(bytes, read.items)]
+                value.marks = before.marks[: value.keep] if before is not None else []
+                self._newest[put.ns, channel] = value
         if before is not None:
-            before.truncate(value.keep if value.base is before else 0)
+            before.items, before.marks = None, []
         self._values[seq, channel] = value
         if value.version is not None:
             self._versions[put.ns, channel, value.version] = value
@@ -298,12 +293,13 @@ class Thread(AdapterProjection):
         return [write for _, write in ordered]
 
     def newest(self, ns: str, channel: str) -> tuple[Value | None, list[bytes]]:
-        """Return the newest value of a channel and its hashes, if it is a list that can be read."""
+        """Return the newest value of a channel and its hashes, if it is a list whose base is known."""
         found = self._newest.get((ns, channel))
-        try:
-            return found, [] if found is None else self._marks(found)
-        except Lost:
+        if found is None or found.items is None:
             return None, []
+        new = found.items[len(found.marks) :]
+        found.marks += [values.mark(values.typed(item)) for item in new]
+        return found, found.marks
 
     # -- stored values ----------------------------------------------------------------------------
 
@@ -333,20 +329,9 @@ class Thread(AdapterProjection):
         return _written(self._fetch([write.seq])[write.seq], write)
 
     def items(self, value: Value) -> list[bytes]:
-        """Return the items of a list."""
-        return [item for _, items in self._chain(value) for item in items]
-
-    def _marks(self, value: Value) -> list[bytes]:
-        found = []
-        for one, items in self._chain(value):
-            new = items[len(one.marks) :]
-            one.marks += [values.mark(values.typed(item)) for item in new]
-            found += one.marks[: len(items)]
-            del one.marks[len(one.added) :]
-        return found
-
-    def _chain(self, value: Value) -> list[tuple[Value, list[bytes]]]:
-        """Return the lists that a list is built on, the first one first, with the items of each."""
+        """Return the items of a list: in memory, or those of the lists that it is built on."""
+        if value.items is not None:
+            return value.items
         chain: list[tuple[Value, int]] = []
         cursor: Value | None = value
         end = value.length
@@ -360,14 +345,11 @@ class Thread(AdapterProjection):
                 chain.append((cursor, end - cursor.keep))
                 end = cursor.keep
             cursor = cursor.base
-        raws = self._fetch(one.seq for one, count in chain if len(one.added) < count)
-        found = []
+        raws = self._fetch(one.seq for one, _ in chain)
+        found: list[bytes] = []
         for one, count in reversed(chain):
-            items = one.added
-            if one.seq in raws:
-                read = _read_value(_packed(raws[one.seq], one.channel))
-                items = [bytes(item) for item in (read and read.items) or ()]
-            found.append((one, items[:count]))
+            read = _read_value(_packed(raws[one.seq], one.channel))
+            found += [bytes(item) for item in (read and read.items) or ()][:count]
         return found
 
     def _fetch(self, seqs: Iterable[int]) -> dict[int, bytes]:
