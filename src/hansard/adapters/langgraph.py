@@ -148,8 +148,8 @@ class HansardSaver(BaseCheckpointSaver[str]):
 
     # -- sessions ---------------------------------------------------------------------------------
 
-    def _session_id(self, thread_id: str) -> str:
-        return values.session_id(self._prefix, thread_id)
+    def _session_id(self, thread_id: object) -> str:
+        return f"{self._prefix}{thread_id}"  # some programs use numbers
 
     def _thread(self, thread_id: str) -> Thread:
         return self._threads(self._session_id(thread_id))
@@ -158,16 +158,12 @@ class HansardSaver(BaseCheckpointSaver[str]):
         """Return a thread whose session is marked as one, so that `_thread_ids` finds it."""
         thread = self._thread(thread_id)
         if not thread.marked:
-            self._mark(thread.handle, thread_id)
+            thread.handle.patch_metadata({MARK: FORMAT})
         return thread
-
-    def _mark(self, session: hansard.Session, thread_id: str) -> None:
-        session.patch_metadata(values.thread_metadata(self._prefix, session.id, thread_id))
 
     def _thread_ids(self) -> "list[str]":
         listed = opened(self._store).sessions(prefix=self._prefix, where={MARK: FORMAT}).items
-        undamaged = (info for info in listed if not info.damaged)
-        return [values.thread_id(self._prefix, info.id, info.metadata) for info in undamaged]
+        return [info.id.removeprefix(self._prefix) for info in listed if not info.damaged]
 
     # -- checkpoints ------------------------------------------------------------------------------
 
@@ -405,8 +401,8 @@ class HansardSaver(BaseCheckpointSaver[str]):
         """
         source = self._thread(source_thread_id)
         if opened(self._store).exists(source.handle.id) and source_thread_id != target_thread_id:
-            child = source.handle.fork(self._session_id(target_thread_id))
-            self._mark(child, target_thread_id)
+            # The child inherits the mark of a thread.
+            source.handle.fork(self._session_id(target_thread_id))
 
     # -- the same, awaited ------------------------------------------------------------------------
 

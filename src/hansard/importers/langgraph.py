@@ -23,7 +23,7 @@ from hansard.importers.foreign_json import (
 )
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message import langgraph_values as values
-from hansard.message.langgraph_values import CHECKPOINT, WRITES
+from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, WRITES
 
 OPAQUE: Final = "x.langgraph.opaque"
 
@@ -72,9 +72,7 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
                     raise Unreadable(f"the id of a thread is not a text: {thread_id!r:.80}")
                 items = _Thread(connection, thread_id).items()
             if items:
-                name = values.session_id("", thread_id)
-                metadata = values.thread_metadata("", name, thread_id)
-                yield ForeignSession(connection.prefix + name, items, where, metadata)
+                yield ForeignSession(connection.prefix + thread_id, items, where, {MARK: FORMAT})
 
 
 class _Thread:

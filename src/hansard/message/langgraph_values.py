@@ -1,4 +1,4 @@
-"""Store LangGraph's values as JSON that people can read, and its threads as sessions and conversations.
+"""Store LangGraph's values as JSON that people can read, and its threads as conversations.
 
 A serializer returns a type and bytes. MessagePack and JSON are stored as the equivalent JSON, so that `jq`,
 `hansard show` and `session.scrub` see their content. Bytes that this would not restore, and others, such as
@@ -8,9 +8,9 @@ a ciphertext, are stored in base64. `values` describes the notation:
 """
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,11 +26,6 @@ REMOVED: Final = "x.langgraph.removed"
 #: Metadata of a session that is a thread: the version of the format.
 MARK: Final = "langgraph"
 FORMAT: Final = 1
-#: Metadata: the thread's id in hexadecimal, if the session's id is a hash of it.
-_THREAD: Final = "langgraph_thread"
-#: First character of a session's id that is a hash of the thread's id.
-_HASHED: Final = "~"
-_LONGEST: Final = 1024
 
 #: LangChain's names of roles.
 _ROLES: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
@@ -91,40 +86,6 @@ def mark(given: Typed) -> bytes:
     """Return a hash of a serialized value."""
     kind, data = given
     return blake2b(kind.encode() + b"\0" + data, digest_size=16).digest()
-
-
-# -- the ids of threads -------------------------------------------------------------------------
-
-
-def session_id(prefix: str, thread_id: object) -> str:
-    """Return the id of a thread's session: the thread's id, or a hash of it if no session can have it."""
-    name = str(thread_id)  # some programs use numbers
-    own = prefix + name
-    if (
-        name
-        and not name.startswith(_HASHED)
-        and len(own) <= _LONGEST
-        and "\0" not in own
-        and not any("\ud800" <= character <= "\udfff" for character in name)
-    ):
-        return own
-    return f"{prefix}{_HASHED}{sha256(name.encode(errors='surrogatepass')).hexdigest()}"
-
-
-def thread_metadata(prefix: str, name: str, thread_id: str) -> dict[str, Any]:
-    """Return the metadata that mark the session of that id as a thread."""
-    found: dict[str, Any] = {MARK: FORMAT}
-    if name.startswith(prefix + _HASHED):
-        found[_THREAD] = thread_id.encode(errors="surrogatepass").hex()
-    return found
-
-
-def thread_id(prefix: str, name: str, metadata: Mapping[str, Any]) -> str:
-    """Return the id of the thread whose session has that id and metadata."""
-    own = name.removeprefix(prefix)
-    if not own.startswith(_HASHED):
-        return own
-    return bytes.fromhex(str(metadata.get(_THREAD, ""))).decode(errors="surrogatepass")
 
 
 # -- the conversation of a thread ---------------------------------------------------------------
