@@ -110,8 +110,8 @@ class HansardStepStore:
         records = [
             _records.validate_python(one)
             for one in (await asyncio.to_thread(self._registered)).values()
-            if parent_run_id in {None, one["parent_run_id"]}
-            and conversation_id in {None, one["conversation_id"]}
+            if parent_run_id in {None, one.get("parent_run_id")}
+            and conversation_id in {None, one.get("conversation_id")}
         ]
         return sorted(records, key=lambda record: record.started_at)
 
@@ -205,7 +205,7 @@ class _Run(AdapterProjection):
         self.messages: dict[int, Data] = {}
         self.places: dict[str, int] = {}
         #: The idempotency keys of all snapshots, also of those that are not kept.
-        self.keys: set[str] = set()
+        self.keys: set[str | None] = set()
 
     def _add(self, event: hansard.Event) -> None:
         if event.message is not None:
@@ -220,12 +220,12 @@ class _Run(AdapterProjection):
             self._add_snapshot(**event.data)
 
     def _add_snapshot(self, snapshot: Data, messages: list[int], keep: int | None) -> None:
-        self.keys.add(snapshot["idempotency_key"])
+        self.keys.add(snapshot.get("idempotency_key"))
         self.snapshots.append((snapshot, messages))
         if keep is not None and len(self.snapshots) > keep:
             kept = self.snapshots[-keep:]
             # The newest complete one is always kept.
-            complete = [one for one in self.snapshots if one[0]["state"] == "complete"][-1:]
+            complete = [one for one in self.snapshots if _is_complete(one[0])][-1:]
             older = [one for one in complete if not any(one is other for other in kept)]
             self.snapshots = [*older, *kept]
 
@@ -234,7 +234,7 @@ class _Run(AdapterProjection):
         return [
             (data, [self.messages[seq] for seq in seqs if seq in self.messages])
             for data, seqs in self.snapshots
-            if include_interrupted or data["state"] == "complete"
+            if include_interrupted or _is_complete(data)
         ]
 
     def save(self, data: Data, natives: list[Data], keep: int | None) -> bool:
@@ -255,6 +255,10 @@ class _Run(AdapterProjection):
         told = {"snapshot": data, "messages": seqs, "keep": keep}
         self.handle.append_all([*events, (SNAPSHOT, told)], expected_seq=self.seq)
         return True
+
+
+def _is_complete(snapshot: Data) -> bool:
+    return snapshot.get("state", "complete") == "complete"
 
 
 def _text(native: Data) -> str:

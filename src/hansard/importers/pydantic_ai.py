@@ -27,6 +27,7 @@ from hansard.importers import database
 from hansard.importers.foreign_json import (
     Unreadable,
     member,
+    object_of,
     parse_time,
     text_in,
     text_of,
@@ -51,23 +52,6 @@ _RECORD: Final = "run.json"
 #: Prefix of the adapter's sessions.
 _PREFIX: Final = "steps/"
 
-#: The members that an event of each kind has; stores may know others.
-_OF_RUN: Final = ("run_id", "conversation_id", "parent_run_id", "agent_name")
-_MEMBERS: Final = {
-    RUN: (*_OF_RUN, "metadata", "started_at", "registration_id"),
-    STEP: (
-        *("run_id", "kind", "step_index", "timestamp", "conversation_id", "parent_run_id"),
-        *("agent_name", "tool_call_id", "tool_name", "error", "metadata", "idempotency_key"),
-    ),
-    SNAPSHOT: (
-        *("run_id", "step_index", "conversation_id", "parent_run_id", "agent_name"),
-        *("timestamp", "state", "idempotency_key"),
-    ),
-    EFFECT: (
-        *("tool_call_id", "tool_name", "run_id", "status", "started_at", "ended_at"),
-        *("idempotency_key", "effect_summary"),
-    ),
-}
 #: The required columns of each table; later versions added others.
 _TABLES: Final = {
     "runs": frozenset({"run_id", "started_at"}),
@@ -195,7 +179,7 @@ def _steps(files: Files, records: Iterable[tuple[str, Any, str]]) -> list[Step]:
     found = []
     for kind, record, where in records:
         with files.item(where):
-            data = _only(record, kind) if isinstance(record, dict) else {}
+            data = _stated(object_of(record, "a step"))
             names = ("ended_at", "started_at") if kind == EFFECT else ("timestamp",)
             time = time_in(data, *names)
             if time is None or not text_in(data, "run_id"):
@@ -207,13 +191,9 @@ def _steps(files: Files, records: Iterable[tuple[str, Any, str]]) -> list[Step]:
     return found
 
 
-def _only(record: Record, kind: str) -> Record:
-    found = {name: record.get(name) for name in _MEMBERS[kind]}
-    if "metadata" in found:
-        found["metadata"] = found["metadata"] or {}
-    if "state" in found:
-        found["state"] = found["state"] or "complete"
-    return found
+def _stated(record: Record) -> Record:
+    """Return what a record states of itself; the adapter knows what the rest means."""
+    return {name: one for name, one in record.items() if one is not None and name != "messages"}
 
 
 def _runs(
@@ -221,7 +201,7 @@ def _runs(
 ) -> Iterator[ForeignSession]:
     """Yield a session with the list of runs, and one for each run."""
     runs.sort(key=lambda run: time_in(run[0], "started_at") or "")
-    listed = [Item(RUN, _only(run, RUN), time_in(run, "started_at")) for run, _ in runs]
+    listed = [Item(RUN, _stated(run), time_in(run, "started_at")) for run, _ in runs]
     if listed:
         yield ForeignSession(f"{prefix}{_PREFIX}runs", listed, where)
     for run, steps in runs:
@@ -296,7 +276,7 @@ def _stored_runs(connection: database.Database) -> Iterator[ForeignSession]:
     for step in _steps(connection.files, _stored_steps(connection)):
         steps.setdefault(step.data["run_id"], []).append(step)
     runs = []
-    for record, where in _records(connection, "runs", _MEMBERS[RUN], "started_at, rowid"):
+    for record, where in _records(connection, "runs", "started_at, rowid"):
         if text_of(record["run_id"]):
             runs.append((record, steps.get(record["run_id"], [])))
         else:
@@ -309,31 +289,29 @@ def _stored_runs(connection: database.Database) -> Iterator[ForeignSession]:
 
 
 def _stored_steps(connection: database.Database) -> Iterator[tuple[str, Any, str]]:
-    for record, where in _records(connection, "events", _MEMBERS[STEP], "rowid"):
+    for record, where in _records(connection, "events", "rowid"):
         yield STEP, record, where
-    for record, where in _records(connection, "tool_effects", _MEMBERS[EFFECT], "rowid"):
+    for record, where in _records(connection, "tool_effects", "rowid"):
         if record["status"] != "started":
             # The end of a call has overwritten its start.
             begun = {"status": "started", "ended_at": None, "effect_summary": None}
             yield EFFECT, {**record, **begun}, where
         yield EFFECT, record, where
-    members = (*_MEMBERS[SNAPSHOT], "seq", "messages")
-    for record, where in _records(connection, "snapshots", members, "seq"):
+    for record, where in _records(connection, "snapshots", "seq"):
         with connection.files.item(where):
             if isinstance(record["messages"], dict):
                 record["messages"] = _shared_messages(connection, record, where)
             yield SNAPSHOT, record, where
 
 
-def _records(
-    connection: database.Database, table: str, members: Iterable[str], order: str
-) -> Iterator[tuple[Record, str]]:
+def _records(connection: database.Database, table: str, order: str) -> Iterator[tuple[Record, str]]:
     """Yield the rows of a table, with their JSON decoded, and where each is."""
-    own = [name for name in members if name in connection.tables[table]]
-    query = f"SELECT rowid, {', '.join(own)} FROM {table} ORDER BY {order}"  # noqa: S608 - our own names
+    own = sorted(connection.tables[table])
+    columns = ", ".join(map(database.quoted, own))
+    query = f"SELECT rowid, {columns} FROM {table} ORDER BY {order}"  # noqa: S608 - quoted
     for number, *row in list(connection.rows(table, query)):
         where = f"{connection.name}:{table}:{number}"
-        record: Record = dict.fromkeys(members) | dict(zip(own, row, strict=True))
+        record: Record = dict(zip(own, row, strict=True))
         with connection.files.item(where):
             for name in {"metadata", "messages"} & set(own):
                 value = record[name]
