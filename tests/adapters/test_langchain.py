@@ -131,8 +131,7 @@ def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> Non
     ]  # fmt: skip
     called = history.messages[1]
     assert isinstance(called, AIMessage)
-    assert [call["args"] for call in called.tool_calls] == [{"city": "Ulm"}]
-    assert [call["args"] for call in called.invalid_tool_calls] == ["no JSON"]
+    assert [call["args"] for call in called.tool_calls] == [{"city": "Ulm"}, {"text": "no JSON"}]
 
     other = HansardChatMessageHistory("t", store)
     other.add_messages(MESSAGES[:6])
@@ -143,7 +142,7 @@ def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> Non
         "user", "user", "assistant", "function_call", "assistant", "function_call", "function_call_output"
     ]  # fmt: skip
     assert not [problem for problem in store.session("t").pairing() if problem.call_id == "c1"]
-    assert origin.plain(store.session("t").messages()[2])["content"] == LONG
+    assert origin.chat(store.session("t").messages()[2])[-1]["content"] == LONG
 
 
 CHILD = """

@@ -9,7 +9,6 @@ LangChain has deprecated the class that this one implements, and removes it in v
 """
 
 import inspect
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -153,18 +152,13 @@ def _foreign(chat: dict[str, Any]) -> BaseMessage:
         return SystemMessage(content)
     if role != "assistant":
         return ChatMessage(content=content, role=role)
-    calls: list[dict[str, Any]] = []
-    invalid: list[dict[str, Any]] = []
-    for call in chat.get("tool_calls", ()):
-        given = call["function"]["arguments"]
-        named = {"id": call["id"], "name": call["function"]["name"]}
-        try:
-            args = json.loads(given)
-        except ValueError:
-            args = None
-        if isinstance(args, dict):
-            calls.append({**named, "args": args, "type": "tool_call"})
-        else:
-            error = {"type": "invalid_tool_call", "error": "not a JSON object"}
-            invalid.append({**named, "args": given, **error})
-    return AIMessage(content, tool_calls=calls, invalid_tool_calls=invalid)
+    calls: list[Any] = [
+        {
+            "type": "tool_call",
+            "id": call["id"],
+            "name": call["function"]["name"],
+            "args": origin.arguments_of(call),
+        }
+        for call in chat.get("tool_calls", ())
+    ]
+    return AIMessage(content, tool_calls=calls)

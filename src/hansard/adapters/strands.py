@@ -16,7 +16,6 @@ text, other bytes in base64. docs/guides/strands.md has the rest.
 import base64
 import builtins
 import copy
-import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -281,10 +280,8 @@ def _foreign(messages: Iterable[Json]) -> Iterator[Json]:
             continue
         content: list[Json] = [{"text": chat["content"]}] if chat["content"] else []
         for call in chat.get("tool_calls", ()):
-            name, given = call["function"]["name"], call["function"]["arguments"]
-            with suppress(ValueError):
-                given = json.loads(given)
-            content.append({"toolUse": {"toolUseId": call["id"], "name": name, "input": given}})
+            named = {"toolUseId": call["id"], "name": call["function"]["name"]}
+            content.append({"toolUse": {**named, "input": origin.arguments_of(call)}})
         yield {"role": "assistant" if chat["role"] == "assistant" else "user", "content": content}
 
 
