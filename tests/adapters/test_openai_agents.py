@@ -366,7 +366,8 @@ def test_compaction_has_the_effect_that_it_has_with_sqlite(store: hansard.Store)
     theirs.close()
     assert "compaction" in ours[0]
     history = [
-        origin.plain(message)["content"] for message in store.session("s").messages(view="history")
+        origin.chat(message)[-1]["content"]
+        for message in store.session("s").messages(view="history")
     ]
     assert {"said before", "Ulm and Bonn?", "And now?", "Sure?", "Dry.", "Still."} <= set(history)
 

@@ -106,7 +106,7 @@ def agent_of(*capabilities: Any, **options: Any) -> Agent[Any, Any]:
 
 def texts(session: hansard.Session, **options: Any) -> list[str]:
     """Return the texts of a session, as other frameworks read them."""
-    return [origin.plain(message)["content"] for message in session.messages(**options)]
+    return [origin.chat(message)[-1]["content"] for message in session.messages(**options)]
 
 
 def dumped(messages: list[ModelMessage]) -> Any:
@@ -250,7 +250,7 @@ def test_a_failed_run_is_stored(store: hansard.Store) -> None:
     with pytest.raises(RuntimeError, match="no model"):
         run(broken.run("look", conversation_id="later"))
     said = store.session("later").messages()
-    assert [origin.plain(one)["role"] for one in said] == ["user", "assistant", "tool"]
+    assert [origin.chat(one)[-1]["role"] for one in said] == ["user", "assistant", "tool"]
     tooled = agent_of(persistence, tools=[])
     tooled.tool_plain(name="look")(breaks)
     with pytest.raises(RuntimeError, match="no sky"):
@@ -574,7 +574,7 @@ def test_a_killed_agent_is_resumed(store: hansard.Store, tmp_path: Path, where: 
         assert child.communicate(timeout=PATIENCE)[0] == ""
         assert child.returncode == -signal.SIGKILL
     session = store.session("s")
-    said = [origin.plain(message)["role"] for message in session.messages()]
+    said = [origin.chat(message)[-1]["role"] for message in session.messages()]
     assert said == ["user", "assistant", "tool"][: 2 if where == "tool" else 3]
     steps = HansardStepStore(store)
     effects = run(steps.list_unresolved_tool_effects(run_id="r"))

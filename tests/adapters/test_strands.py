@@ -78,7 +78,7 @@ def agent_of(manager: Any, **options: Any) -> Agent:
 
 def texts(messages: Any) -> list[str]:
     """Return the texts of messages, as other frameworks read them."""
-    return [origin.plain(message)["content"] for message in messages]
+    return [origin.chat(message)[-1]["content"] for message in messages]
 
 
 # -- the repository -----------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_a_killed_agent_is_resumed(tmp_path: Path) -> None:
         # Strands adds a result for the killed call, and continues.
         agent("go on")
         assert texts(session.messages())[-2:] == ["go on", f"seen {len(agent.messages) - 1}"]
-        assert [origin.plain(one)["role"] for one in session.messages()][:4] == (
+        assert [origin.chat(one)[-1]["role"] for one in session.messages()][:4] == (
             ["user", "assistant"] * 2
         )
 

@@ -84,7 +84,7 @@ def session_file(root: Path, name: str, *texts: str, **more: Any) -> Path:
 def texts(store: hansard.Store, session_id: str, view: Any = "history") -> list[str]:
     """Return the texts of a session's messages."""
     messages = store.session(session_id).messages(view=view)
-    return [origin.plain(message)["content"] for message in messages]
+    return [origin.chat(message)[-1]["content"] for message in messages]
 
 
 def entry(id: str, parent: str | None, **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ once. `json:` before a pointer means the value of a string that is JSON: a chat 
 such a string, and most frameworks have them as an object. `pack` and `unpack` are inverses. An item that is
 not JSON is stored as `values.to_json` encodes it, with `"encoded": true`; the rest stays readable.
 
-`plain`, `chat` and `conversation` convert messages for other frameworks. The search ignores `origin`.
+`chat` and `conversation` convert messages for other frameworks. The search ignores `origin`.
 """
 
 import contextlib
@@ -190,16 +190,6 @@ def _unescaped(name: str) -> str:
 
 
 # -- for other frameworks -----------------------------------------------------------------------
-
-
-def plain(message: Mapping[str, Any]) -> Message:
-    """Return a message as one of a chat: `role`, `content` as a string, `tool_calls`, `tool_call_id`.
-
-    A message that answers several calls is several in a chat: see `chat`. This returns the one that is not an
-    answer, or the first.
-    """
-    found = chat(message)
-    return next((one for one in found if one["role"] != "tool"), found[0])
 
 
 def chat(message: Mapping[str, Any]) -> list[Message]:

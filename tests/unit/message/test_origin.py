@@ -141,7 +141,7 @@ def test_any_other_origin_is_ignored(member: object) -> None:
     """A message with any other member `origin` is read as a message."""
     message = {"role": "user", "content": "hello", "origin": member}
     assert origin.unpack(message, "f") is None
-    assert origin.plain(message) == {"role": "user", "content": "hello"}
+    assert origin.chat(message)[-1] == {"role": "user", "content": "hello"}
 
 
 def test_origin_cannot_be_given() -> None:
@@ -203,7 +203,7 @@ def test_every_shape_reads_as_a_chat(name: str) -> None:
     """Messages of every framework can be read as a chat: text, calls, and results one by one."""
     message = SHAPES[name][0]
     assert origin.chat(message) == CHATS[name]
-    assert origin.plain(message) == CHATS[name][-1]
+    assert origin.chat(message)[-1] == CHATS[name][-1]
 
 
 def test_a_conversation_is_one_that_providers_accept() -> None:
