@@ -382,7 +382,7 @@ def test_compaction_keeps_concurrent_items(store: hansard.Store) -> None:
     bot, _ = agent([assistant_message("Dry.")])
     outer = compacting(HansardSession("s", store), FakeClient(add))
     run(Runner.run(bot, "Ulm?", session=outer, run_config=QUIET))
-    contents = [message["content"] for message in map(origin.plain, store.session("s").messages())]
+    contents = [origin.chat(one)[-1]["content"] for one in store.session("s").messages()]
     assert contents == ["Ulm?", "Dry.", "concurrent"]
 
 

@@ -258,7 +258,7 @@ class _Run(AdapterProjection):
 
 
 def _is_complete(snapshot: Data) -> bool:
-    return snapshot.get("state", "complete") == "complete"
+    return snapshot.get("state") in {None, "complete"}
 
 
 def _text(native: Data) -> str:
