@@ -73,8 +73,8 @@ ONLY = {
         if name != "message"
     },
     ("adapters", "aio"): {"hansard.aio"},
-    # Messages are plain JSON: no file is needed to read one, and of events only `event`.
-    ("message", "event"): {"hansard.event.event"},
+    # Messages are plain JSON: no file is needed to read one, and of events only `event` and `codec`.
+    ("message", "event"): {"hansard.event.codec", "hansard.event.event"},
     ("message", "log"): set[str](),
 }
 
