@@ -11,7 +11,6 @@ finished is dropped completely; if its message is added later, views show that.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from operator import is_
 from typing import Any, Final
 
 import msgspec
@@ -108,7 +107,7 @@ class Scrubber:
                     yield redaction(event, reason, clean)
         for event, parts in streamed.values():
             text = "".join(parts)
-            if self._without(text) is not text:
+            if self._without(text) != text:
                 # The parts only: of the complete message, if there is one, no more than necessary goes.
                 yield redaction(event, reason, {"stream": event.data["stream"]})
 
@@ -135,7 +134,7 @@ class Scrubber:
         return None
 
     def _without(self, value: Any) -> Any:
-        """Return a JSON value without secrets: the same object if there are none."""
+        """Return a JSON value without secrets."""
         found, count = secrets.redact(value)
         self.credentials += count
         return self._taken(found)
@@ -144,23 +143,21 @@ class Scrubber:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, list):
-            done = [self._taken(item) for item in value]
-            return value if all(map(is_, done, value)) else done
+            return [self._taken(item) for item in value]
         if isinstance(value, dict):
             made: dict[str, Any] = {}
             for key, item in value.items():
                 taken = self._text(key)
-                taken = key if taken is key else secrets.unused(taken, value, made)
+                taken = key if taken == key else secrets.unused(taken, value, made)
                 made[taken] = self._taken(item)
-            same = made.keys() == value.keys() and all(map(is_, made.values(), value.values()))
-            return value if same else made
+            return made
         if isinstance(value, int | float) and not isinstance(value, bool):
             shown = msgspec.json.encode(value).decode()
-            return value if self._text(shown) is shown else _MARK
+            return value if self._text(shown) == shown else _MARK
         return value
 
     def _text(self, text: str) -> str:
-        """Return a text without the given ones: the same object if they are not in it."""
+        """Return a text without the given ones."""
         clean = self._replaced(text)
         if clean == text:
             return text

@@ -323,7 +323,7 @@ class _Copier:
         moving = _masked(_stored(source, begin, head.seq), redacted)
         if end is None:
             with self._target.stage(session_id, before=begin) as stage:
-                digest = self._write(moving, lambda new, key: stage.append(new, key=key))
+                digest = _write(moving, lambda new, key: stage.append(new, key=key))
                 stage.publish()
             end = begin
         else:
@@ -339,11 +339,12 @@ class _Copier:
                     raise _differs(self._target.where, session_id, at + 1)
                 at += len(new)
 
-            digest = self._write(moving, append)
+            digest = _write(moving, append)
             if end < head.seq:
                 target.sync()
         if _digest_of(_stored(target.reader(), end, head.seq)) != digest:
             raise _differs(self._target.where, session_id, end + 1)
+        self._copied += max(head.seq - end, 0)
         return head.seq
 
     def _in_target(self, session_id: str) -> tuple[Log, int | None]:
@@ -366,15 +367,6 @@ class _Copier:
             if ours is None or not _same(ours, theirs):
                 raise _differs(self._target.where, session_id, theirs.event.seq)
             self._found += 1
-
-    def _write(self, moving: Iterator[Moved], write: _Write) -> str:
-        """Write events, count them, and return their digest."""
-
-        def write_and_count(new: list[NewEvent], key: str | None) -> None:
-            write(new, key)
-            self._copied += len(new)
-
-        return _write(moving, write_and_count)
 
 
 def _differs(where: str, session_id: str, seq: int) -> SessionExists:

@@ -111,13 +111,7 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
 
 def _show_foreign(call: Call, report: "Report", reason: str) -> None:
     screen = call.screen
-    fields = ("session", "where", "outcome", "items", "new", "parent")
-    shown = {
-        "kind": report.kind,
-        "dry_run": report.dry_run,
-        "sessions": [{name: getattr(one, name) for name in fields} for one in report.sessions],
-        "skipped": [{"where": one.where, "what": one.what} for one in report.skipped],
-    }
+    shown = msgspec.structs.asdict(report)
     screen.document({**shown, "failed": reason} if reason else shown)
     would = "would be " if report.dry_run else ""
     for one in report.sessions:
