@@ -59,7 +59,7 @@ def test_what_was_found_stands_out(width: int, store: Path, terminal: OpenTermin
     assert shown.wait() == 0
     assert b"\x1b[1;7mrefund\x1b[0m" in shown.raw
     text = " ".join(shown.text.split())
-    assert "agent/1 3 user just now “Refund” Where is my refund? I asked twice." in text
+    assert "agent/1:3: user: Where is my refund? I asked twice." in text
     # In one piece, to be copied: where it is too long, it is the terminal that wraps it.
     assert b"1 hit. To read on: hansard replay agent/1 --from 3\x1b[0m\r\n" in shown.raw
 

@@ -1,6 +1,5 @@
 """Layers above the backend work on PostgreSQL as on files."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -9,27 +8,11 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 import hansard
-import hansard.aio
-from tests.postgres.helpers import message
 from tests.postgres.server import Server
 from tests.properties.test_machine import InFiles
 from tests.unit.test_sizes import append, batches, check, small, travel
 
 __all__ = ["small"]
-
-
-def test_concurrent_tasks_append(url: str) -> None:
-    """64 tasks append to one session through `hansard.aio`, and each event is stored once."""
-
-    async def run() -> tuple[list[int], int]:
-        async with hansard.aio.open(url) as store:
-            session = store.session("s")
-            events = await asyncio.gather(
-                *[session.add_message(message(str(number))) for number in range(64)]
-            )
-            return sorted(event.seq for event in events), len(await session.messages())
-
-    assert asyncio.run(run()) == (list(range(1, 65)), 64)
 
 
 @pytest.mark.usefixtures("small")

@@ -12,7 +12,6 @@ from hansard import Store
 from hansard.index import listing, postgres_storage
 from hansard.index.index import of
 from hansard.index.postgres_storage import PostgresStorage
-from hansard.index.search import expression
 from tests.contract.backends import together
 from tests.postgres.helpers import message, sql
 from tests.postgres.proxy import Proxy
@@ -229,22 +228,6 @@ def test_awkward_texts_and_names_are_found(store: Store) -> None:
         ("w123 many", [(other, 1)]),
     ):
         assert [(hit.session, hit.seq) for hit in store.search(text)] == found
-
-
-@pytest.mark.parametrize(
-    ("typed", "asked", "doubtful"),
-    [
-        ("refund", "(('refund'))", False),
-        ("Müller*", "(('muller':*))", False),
-        ("a OR b c", "(('a') | ('b')) & (('c'))", False),
-        ('"a b"', "(('a' & 'b'))", True),
-        ("a -b", "((('a'))) & ! (('b'))", False),
-        ('a -"b c"', "((('a'))) & ! (' ')", True),
-    ],
-)
-def test_queries_are_translated_for_postgresql(typed: str, asked: str, *, doubtful: bool) -> None:
-    """Words become words; phrases become words that all occur, and are checked afterwards."""
-    assert postgres_storage.question(expression(typed)) == (asked, doubtful)
 
 
 def test_a_listing_survives_a_lost_connection(url: str, proxy: Proxy) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import CompactionFilter, CompactionResult
+from hansard.backend.contract import CompactionFilter, CompactionResult, streamed
 from hansard.backend.postgres.append import deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connections, DedicatedConnection
 from hansard.backend.postgres.read import COLUMNS, SessionRow
@@ -22,7 +22,7 @@ from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.errors import BackendUnavailable, LockTimeout, SessionNotFound
 from hansard.event import kinds
 from hansard.event.event import Event
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+from hansard.event.kinds import MESSAGE_PART
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
@@ -46,14 +46,10 @@ ORDER BY seq LIMIT %(rows)s""".replace("{columns}", COLUMNS)
 
 _IN_STREAM: Final = """kind = 'message.added' AND position('"stream":' in data) > 0"""
 
-#: Stream parts, and the messages that complete them.
-_ENDS: Final = _SELECT.replace("{condition}", f"kind = 'message.part' OR {_IN_STREAM}")
-
-#: The rows that may have to be rewritten.
+#: Stream parts, the messages that complete them, and other rows that may have to be rewritten.
 _CANDIDATES: Final = _SELECT.replace(
     "{condition}",
-    "kind = 'message.part' OR seq = ANY(%(seqs)b::bigint[]) OR seq < %(bound)s "
-    f"OR (%(streams)s AND {_IN_STREAM})",
+    f"kind = 'message.part' OR seq = ANY(%(seqs)b::bigint[]) OR seq < %(bound)s OR {_IN_STREAM}",
 )
 
 #: Locks the session's row: appends wait.
@@ -159,18 +155,12 @@ class Compaction:
     # -- which rows to rewrite ------------------------------------------------------------------
 
     def _changes(self) -> list[_Change]:
-        for event in self._rows(_ENDS, {}):
-            read = kinds.read(event.kind, event.raw)
-            ends = read is not None and (event.kind == MESSAGE_ADDED or read.over)
-            if ends and read.stream is not None:
-                self._ended[read.stream] = event.seq
-        params = {
-            "seqs": [Int8(seq) for seq in sorted(self._filter.seqs)],
-            "bound": Int8(self._filter.before),
-            "streams": bool(self._filter.streams),
-        }
+        for event in self._candidates():
+            part = streamed(event)
+            if part is not None and part.over:
+                self._ended[part.stream] = event.seq
         found = []
-        for event in self._rows(_CANDIDATES, params):
+        for event in self._candidates():
             data = self._rewritten(event)
             if data is not None and data != event.raw:
                 found.append(_Change(event.seq, data, len(event.raw) - len(data)))
@@ -192,12 +182,19 @@ class Compaction:
         masked = self._filter.mask(event)
         return None if masked is event else masked.raw
 
-    def _rows(self, text: str, params: dict[str, object]) -> Iterator[Event]:
-        """Yield the rows that a query selects, at most `_ROWS` per statement."""
-        upto, after = Int8(self._row.head.seq), self._row.before
-        given = {**params, "session": self._row.session, "upto": upto, "rows": Int8(_ROWS)}
+    def _candidates(self) -> Iterator[Event]:
+        """Yield the rows that may have to be rewritten, at most `_ROWS` per statement."""
+        after = self._row.before
+        given = {
+            "session": self._row.session,
+            "upto": Int8(self._row.head.seq),
+            "rows": Int8(_ROWS),
+            "seqs": [Int8(seq) for seq in sorted(self._filter.seqs)],
+            "bound": Int8(self._filter.before),
+        }
         while True:
-            rows = self._backend.connections.run(text, {**given, "after": Int8(after)}, binary=True)
+            params = {**given, "after": Int8(after)}
+            rows = self._backend.connections.run(_CANDIDATES, params, binary=True)
             yield from (Event(*row[:5]) for row in rows)
             if len(rows) < _ROWS:
                 return

@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 import hansard
-from hansard import clock
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, count_option, define, prefix_option, session_of
 from hansard.cli.render import ROLES
@@ -59,15 +58,15 @@ def command(
         with call.screen.progress("reading events", unit="events", least=2_000) as progress:
             hits = store.search(text, session=session_id, limit=limit, progress=progress, **filters)
         damaged = store.count(prefix=filters["prefix"], damaged=True) if session_id is None else 0
-    if call.screen.json:
-        for hit in hits:
+    for hit in hits:
+        if call.screen.json:
             call.screen.record(hit)
-    elif call.screen.terminal:
-        _show(call, hits, limit)
-    else:
-        for hit in hits:
-            role_of = f"{cell(hit.role)}: " if hit.role else ""
-            call.screen.line(f"{cell(hit.session)}:{_place(hit)}: {role_of}{cell(hit.snippet)}")
+        else:
+            place = f":{hit.seq or 'title'}: "
+            said = [(f"{cell(hit.role)}: ", ROLES.get(hit.role, "bold"))] if hit.role else []
+            call.screen.line((cell(hit.session), "bold"), place, *said, *_marked(hit))
+    if call.screen.terminal and hits:
+        call.screen.hint(f"{many(len(hits), 'hit')}. To read on: {_reading_on(hits)}")
     call.screen.damaged(damaged, " and were not searched")
     if hits:
         return None
@@ -76,34 +75,12 @@ def command(
     return FAILED
 
 
-def _place(hit: "hansard.Hit") -> str:
-    return str(hit.seq) if hit.seq else "title"
-
-
-def _show(call: Call, hits: "list[hansard.Hit]", limit: int) -> None:
-    """Print each hit with its matches, and a command to read on."""
-    at = clock.now()
-    for hit in hits:
-        head: list[Piece] = [(cell(hit.session), "bold"), (f"  {_place(hit)}", "cyan")]
-        if hit.role:
-            head += ["  ", (cell(hit.role), ROLES.get(hit.role, "bold"))]
-        head.append((f"  {arguments.ago(hit.time, at)}", "dim"))
-        if hit.title and hit.seq:
-            head.append((f"  “{cell(hit.title)}”", "dim italic"))
-        call.screen.line(*head)
-        call.screen.line(*_marked(hit), indent=4)
-    if not hits:
-        return
+def _reading_on(hits: "list[hansard.Hit]") -> str:
+    """Return a command that shows the first hit in its place."""
     first = next((hit for hit in hits if hit.seq), None)
-    found = many(len(hits), "hit")
-    if len(hits) == limit:
-        found += "; there may be more: --limit"
-    on = (
-        f"hansard show {shlex.quote(hits[0].session)}"
-        if first is None
-        else f"hansard replay {shlex.quote(first.session)} --from {first.seq}"
-    )
-    call.screen.hint(f"{found}. To read on: {on}")
+    if first is None:
+        return f"hansard show {shlex.quote(hits[0].session)}"
+    return f"hansard replay {shlex.quote(first.session)} --from {first.seq}"
 
 
 def _marked(hit: "hansard.Hit") -> list[Piece]:
