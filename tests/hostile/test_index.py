@@ -13,7 +13,6 @@ import pytest
 
 import hansard
 from hansard.backend.local.index_file import LocalIndexFile
-from hansard.index import sqlite_storage
 from tests.hostile.forge_files import confined, with_a_good_session
 from tests.unit.disk_probe import index_of
 
@@ -182,22 +181,6 @@ def test_what_is_not_a_regular_file_is_not_opened(
     confined(program, store)
     assert not (tmp_path / "made elsewhere").exists()
     assert not path.is_file()
-
-
-def test_the_index_never_has_a_journal(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F-156: the database is in WAL mode before SQLite opens it for the first time."""
-    index_of(store).unlink()
-    modes: list[str] = []
-    connect = sqlite_storage._connect
-
-    def look(path: str) -> sqlite_storage.IndexConnection:
-        connection = connect(path)
-        modes.append(connection.run("PRAGMA journal_mode")[0][0])
-        return connection
-
-    monkeypatch.setattr(sqlite_storage, "_connect", look)
-    assert listed(store) == ["good"]
-    assert {*modes} == {"wal"}
 
 
 def test_another_database_under_a_second_name_stays_as_it_is(store: Path, tmp_path: Path) -> None:

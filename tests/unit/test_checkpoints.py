@@ -194,26 +194,6 @@ def test_a_log_that_was_restored_does_not_believe_a_later_checkpoint(
     assert shown(tmp_path / "s")[1] == {"title": "second"}
 
 
-def test_a_checkpoint_is_used_until_what_follows_it_is_compressed(
-    store: hansard.Store, tmp_path: Path
-) -> None:
-    """F-109: a segment that was sealed since says that the checkpoint is of this log."""
-    session = store.session("a")
-    fill(session)
-    session.compact()
-    seq = session.seq
-    fill(session, 1000)
-    store._backend.log("a")._writer.seal()  # type: ignore[attr-defined]
-    session.add_message({"n": "new"})
-    with hansard.open(tmp_path / "s", read_only=True) as fresh:
-        found = fresh._backend.log("a").reader().checkpoint()
-        assert found is not None
-        assert found[0] == seq
-    right = shown(tmp_path / "s")
-    checkpoint(tmp_path).unlink()
-    assert shown(tmp_path / "s") == right
-
-
 def test_what_is_taken_out_is_taken_out_of_the_checkpoint(
     store: hansard.Store, tmp_path: Path
 ) -> None:

@@ -18,18 +18,6 @@ def texts(session: hansard.Session, **options: Any) -> list[str]:
     return [message["content"] for message in session.messages(**options)]
 
 
-def test_a_revert_goes_back_and_erases_nothing(session: hansard.Session) -> None:
-    """N-49: after a revert the model view ends at its seq, and the history view shows all."""
-    say(session, "a", "b", "c")
-    assert session.revert(1).seq == 4
-    say(session, "d")
-    assert texts(session) == ["a", "d"]
-    assert texts(session, view="history") == ["a", "b", "c", "d"]
-    assert texts(session, last=1) == ["d"]
-    assert texts(session, last=9) == ["a", "d"]
-    assert texts(session, after=1) == ["d"]
-
-
 def test_a_revert_can_keep_the_summary(session: hansard.Session) -> None:
     """N-49: a revert to before a summary was added keeps it, if that is wished, in one append."""
     say(session, "a", "b", "c", "d")

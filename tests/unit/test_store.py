@@ -147,18 +147,6 @@ def test_create_makes_a_session_once(store: Store) -> None:
     assert store.create("c").metadata == {}
 
 
-@pytest.mark.parametrize(
-    "metadata", [[], [1], "text", 7, {"k": {1, 2}}, {1: 2}, {"k": float("nan")}, {"k": "\ud800"}]
-)
-def test_bad_metadata_make_no_session(metadata: Any, store: Store) -> None:
-    """N-89: `create` with invalid metadata raises `InvalidEvent`, and no session is created."""
-    with pytest.raises(hansard.InvalidEvent, match="metadata"):
-        store.create("a", metadata=metadata)
-    assert not store.exists("a")
-    assert store.sessions().items == []
-    assert store.create("a").seq == 1
-
-
 # -- sessions -----------------------------------------------------------------------------------
 
 

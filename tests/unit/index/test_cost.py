@@ -81,38 +81,3 @@ def test_after_an_append_a_listing_opens_one_log_and_reads_what_is_new(
             amounts.append(sum(read))
         # Finding a position in a long log takes a binary search, not a full read.
         assert max(amounts) < 1_000_000 < (many / "sessions/s0500/log.jsonl").stat().st_size / 3
-
-
-def test_a_listing_does_not_read_compacted_segments(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-76: an index is built from saved states; sealed segments are not decompressed."""
-    from hansard.log.sealed_segment import SealedSegment
-
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os", auto_compact=False) as store:
-        session = store.session("cold")
-        session.set_title("cold")
-        for _ in range(4):
-            session.add_messages([{"content": rng.randbytes(400).hex()} for _ in range(1000)])
-            session.compact()
-        expected = session.state()
-    read: list[int] = []
-    real = SealedSegment._decompress
-
-    def counted(self: SealedSegment, data: bytes, at: int, most: int) -> bytes:
-        found = real(self, data, at, most)
-        read.append(len(found))
-        return found
-
-    monkeypatch.setattr(SealedSegment, "_decompress", counted)
-    with hansard.open(root, durability="os") as store:
-        [info] = store.sessions().items
-        assert (info.title, info.seq, info.message_count) == ("cold", expected.seq, 4000)
-        assert sum(read) < 100_000
-        # Counting by day reads it, once.
-        assert store.stats().messages == 4000
-        assert sum(read) > 2_000_000
-        read.clear()
-        assert store.stats().messages == 4000
-        assert read == []

@@ -21,25 +21,6 @@ def listed(store: Store) -> dict[str, hansard.SessionInfo]:
     return {info.id: info for info in store.sessions().items}
 
 
-def test_another_session_of_the_parents_name_has_no_children(tmp_path: Path) -> None:
-    """A new session with the id of a missing parent is not the parent of its forks."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store:
-        store.session("p").add_message(MESSAGE)
-        store.session("p").fork("c")
-        store.sessions()
-        store.delete("p")
-        assert listed(store)["c"].parent == "p"
-        store.restore("p")
-        assert listed(store)["p"].children == 1
-    (root / "sessions" / "p").rename(tmp_path / "away")
-    with hansard.open(root, durability="os") as store:
-        store.session("p").add_message({"another": "one"})
-        assert listed(store)["p"].children == 0
-        assert store.session("p").children() == []
-        assert "another session has its id" in listed(store)["c"].damaged
-
-
 @pytest.mark.parametrize("compacted", [False, True])
 def test_forks_of_a_damaged_session_are_flagged_until_it_is_repaired(
     tmp_path: Path, rng: random.Random, *, compacted: bool

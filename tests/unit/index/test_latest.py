@@ -122,20 +122,6 @@ def test_nothing_is_pruned_because_the_index_is_wrong(tmp_path: Path) -> None:
         assert report.kept["placed"].startswith("belongs to the workspace")
 
 
-def test_a_wrong_time_in_the_index_takes_no_place_among_the_newest(tmp_path: Path) -> None:
-    """N-87: `keep_last` keeps the newest sessions by their logs."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store:
-        for days, name in enumerate(("newest", "older", "oldest"), 7):
-            say(store, name, days=days)
-        store.sessions()
-    falsify(root, "oldest", r'"updated":"[^"]*"', '"updated":"9999"', updated="9999")
-    with hansard.open(root, durability="os") as store:
-        report = store.prune(older_than=timedelta(days=1), keep_last=1)
-        assert report.kept["newest"] == "one of the newest 1"
-        assert report.pruned == ["older"]
-
-
 def test_latest_opens_few_logs(tmp_path: Path) -> None:
     """N-76: with an index, `latest` and `children` open no log of other sessions."""
     with hansard.open(tmp_path / "store", durability="os") as store:

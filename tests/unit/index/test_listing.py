@@ -92,26 +92,6 @@ def test_a_listing_agrees_with_the_logs(
                     path.unlink()
 
 
-def test_a_listing_has_the_size_after_another_process_compacted(tmp_path: Path) -> None:
-    """`bytes` is the current size on disk, even if another process has compacted the session."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store, hansard.open(root, durability="os") as other:
-        session = store.session("s")
-        for _ in range(2):
-            session.add_messages([{"content": "again and again"}] * 2000)
-            session.compact()
-            session.add_message({})
-            before = store.sessions().items[0].bytes
-            other.session("s").compact()
-            [info] = store.sessions().items
-            assert info.bytes == sum(
-                path.stat().st_size
-                for path in (root / "sessions" / "s").iterdir()
-                if ".jsonl" in path.name
-            )
-            assert info.bytes != before
-
-
 def test_invalid_arguments_are_refused(store: Store) -> None:
     """An unknown order, a wrong page token and a time without a zone raise `ValueError` with a hint."""
     for order in ("", "-", "size", "--id", "Title"):

@@ -154,22 +154,6 @@ def test_a_session_with_a_long_id(path: Path) -> None:
         assert store.session(long).messages() == [message("one")]
 
 
-def test_what_was_lost_can_be_taken_from_what_is_kept(path: Path) -> None:
-    """N-30: the bytes of a lost event are in the file that its `event.lost` names."""
-    with hansard.open(path, durability="os") as store:
-        for text in ("one", "two", "three"):
-            store.session("s").add_message(message(text))
-    bad = damage(path, "s", b'"two"', b'"t\0o"')
-    with hansard.open(path, durability="os") as store:
-        store.session("s").repair()
-        [lost] = [event for event in store.session("s").events() if event.kind == "event.lost"]
-        [done] = [e for e in store.session("s").events() if e.kind == "session.repaired"]
-    assert (path / "sessions/s" / lost.data["kept"]).read_bytes() == bad
-    [found] = done.data["damage"]
-    assert found["file"] == "log.jsonl"
-    assert b"t\0o" in bad[found["offset"] : found["offset"] + found["length"]]
-
-
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_one_of_several_segments_is_gone(path: Path, place: int) -> None:
     """F-115: the events of a missing sealed segment are given up only if that is requested."""

@@ -363,22 +363,6 @@ def test_a_chain_goes_from_its_end_and_stays_from_its_end(store: Store) -> None:
     assert prune(store, older_than=DAY).pruned == names[:21]
 
 
-def test_a_circle_is_reported_and_stays(path: Path) -> None:
-    """N-52: sessions that are each other's ancestors are kept and reported as a circle."""
-    from hansard.event import codec
-    from hansard.event.kinds import SESSION_FORKED
-
-    with hansard.open(path, durability="os") as store:
-        for name, parent in (("a", "b"), ("b", "a")):
-            raw = codec.encode({"parent": parent, "seq": 1})
-            draft = NewEvent(SESSION_FORKED, raw, control=True, time=ago(9))
-            store._backend.log(name).append(AppendRequest([draft], new_only=True, before=1))
-        report = prune(store, older_than=DAY)
-        assert report.pruned == []
-        assert all("circle" in reason for reason in report.kept.values())
-        assert set(report.kept) == {"a", "b"}
-
-
 def test_damaged_sessions_survive(path: Path) -> None:
     """N-87, N-35: unreadable sessions are reported and kept."""
     with hansard.open(path, durability="os") as store:
