@@ -152,19 +152,6 @@ def test_parts_stay_unless_they_may_go(context: Context) -> None:
     assert [event.seq for event in everything(log)] == [1, 2, 3]
 
 
-def test_who_reads_reads_on_beside_compaction(context: Context) -> None:
-    """A reading that was begun before a compaction ends as it would have without."""
-    log = context.log()
-    expected = [event for number in range(30) for event in append(log, [message(number)])]
-    chunks = log.reader().read()
-    log.compact(NOTHING, level=_LEVEL)
-    append(log, [message("later")])
-    log.compact(NOTHING, level=_LEVEL)
-    found = [event for chunk in chunks for event in chunk.events()]
-    assert found[:30] == expected
-    assert len(found) in {30, 31}
-
-
 def test_appends_and_compaction_at_the_same_time(context: Context) -> None:
     """What is appended while others compact is there once, in order."""
     log = context.log()

@@ -89,41 +89,6 @@ def test_nul_bytes_instead_of_the_end_of_the_last_record(log: Log, bench: Bench)
         check_torn(bench, log.data[:begin] + bytes(3) + log.data[begin + 3 : -1], before)
 
 
-def test_a_recovery_that_was_interrupted_is_a_torn_tail(log: Log, bench: Bench) -> None:
-    """N-33, F-29: `~torn` without its note, or any part of the two, is recovered like any other tail."""
-    before = log.truths[-2]
-    fragment = log.data[: before.offset + 40]
-    bench.put(fragment)
-    with bench.writer() as store:
-        store.session(ID).add_message(NEW)
-    recovery = bench.file.read_bytes()[len(fragment) :]
-    end = recovery.index(b"\n", recovery.index(b'"log":"recovered"')) + 1
-    for cut in range(end):
-        check_torn(bench, fragment + recovery[:cut], before)
-
-
-def test_recovery_after_recovery(log: Log, bench: Bench) -> None:
-    """N-33, F-29: however often writers die in the middle of a line, each time only that line is lost."""
-    data, truth = log.data, log.whole
-    messages = list(truth.messages)
-    bench.put(data)
-    for crash in range(1, 30):
-        with bench.file.open("ab") as file:
-            file.write(b'{"seq":%d,"time":"20' % crash if crash % 3 else bytes(crash))
-        before = bench.file.read_bytes()
-        with bench.writer() as store:
-            messages.append({"crash": crash})
-            store.session(ID).add_message({"crash": crash})
-            assert store.session(ID).messages() == messages
-        assert bench.file.read_bytes().startswith(before)
-    with bench.reader() as store:
-        assert store.session(ID).messages() == messages
-        report = store.session(ID).verify()
-        assert report.ok
-        assert len(report.findings) == data.count(b'\n{"log":"recovered"') + 29
-        assert store.session(ID).metadata == truth.metadata
-
-
 def test_a_torn_tail_longer_than_any_window(log: Log, bench: Bench) -> None:
     """N-33, F-27, F-41: an unfinished batch of 400 KB is passed over and recovered like a short one."""
     bench.put(log.data)

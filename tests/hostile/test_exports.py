@@ -39,7 +39,6 @@ TAKEN: dict[str, list[tuple[str, Any]]] = {
     "tokens whose sum is beyond 64 bits": [usage(input_tokens=2**63 - 1, output_tokens=2**63 - 1)],
     "tokens below zero": [usage(input_tokens=-(2**63), output_tokens=-5)],
     "costs that add up to infinity": [usage(cost=1.7e308), usage(cost=1.7e308)],
-    "costs that add up to minus infinity": [usage(cost=-1.7e308), usage(cost=-1.7e308)],
     "costs that add up to nothing": [usage(cost=c * 1.7e308) for c in (1, 1, -1, -1, -1)],
     "a message redacted to a number": [HELLO, redacted(data={"message": 5}, kind="message.added")],
     "a message redacted to nothing": [HELLO, redacted(data={}, kind="message.added")],
@@ -73,17 +72,9 @@ REFUSED: dict[str, tuple[tuple[str, Any], str]] = {
     "an exponent without end": (("x.a", '{"n":1e999999999999}'), "out of range"),
     "a lone surrogate": (("x.a", '{"n":"\\ud800"}'), "line 2"),
     "NaN": (("x.a", '{"n":NaN}'), "line 2"),
-    "130 levels": (("x.a", f'{{"n":{nested(130)}}}'), "deep"),
     "100,000 levels": (("x.a", f'{{"n":{nested(100_000)}}}'), "deep"),
-    "a list": (("x.a", "[]"), "object"),
     "a key twice": (("x.a", '{"a":1,"b":2,"a":3}'), "duplicate key 'a'"),
-    "two messages in one event": (
-        ("message.added", '{"message":{"role":"user"},"message":{"role":"user"}}'),
-        "duplicate key 'message'",
-    ),
     "data twice": (("x.a", '{"a":1},"data":{}'), "duplicate key 'data'"),
-    "a kind with a line": (("x.\\n", "{}"), "kind"),
-    "a message that is none": (("message.added", '{"message":1}'), "object"),
 }
 
 

@@ -192,28 +192,6 @@ with hansard.open(sys.argv[1]) as store:
     assert confined(program, tmp_path / "store", memory=300 << 20) == "m0\n"
 
 
-def test_a_cursor_of_holes_is_not_read(tmp_path: Path) -> None:
-    """N-74: a cursor's log of two gigabytes of holes is refused with little memory, and can be dropped."""
-    path = with_a_good_session(tmp_path / "store")
-    for name in ("plain", "x" * 100 + "%~" + "a" * 64):
-        directory = path / "internal" / f"cursor-{name}"
-        directory.mkdir(mode=0o700, parents=True)
-        with (directory / "log.jsonl").open("wb") as file:
-            file.truncate(2 << 30)
-    program = """
-import sys, hansard
-with hansard.open(sys.argv[1]) as store:
-    print(len(store.cursors()))
-    try:
-        store.follow(cursor="plain").close()
-    except hansard.Damaged as error:
-        print(error.reason)
-    print(store.drop_cursor("plain"))
-"""
-    said = confined(program, path).splitlines()
-    assert said == ["2", "no complete header", "True"]
-
-
 def test_a_small_file_that_grows_is_bounded(tmp_path: Path) -> None:
     """N-74: a file that may be small, and is not, is refused before it is read."""
     with (tmp_path / "file").open("wb") as file:

@@ -86,10 +86,6 @@ def _keys_of_another_seq(parts: Parts) -> None:
     parts.keys[3] = (parts.keys[3][0], parts.keys[3][1] + 1)
 
 
-def _keys_of_another_hash(parts: Parts) -> None:
-    parts.keys[0] = (parts.keys[0][0] - 1, parts.keys[0][1])
-
-
 def _keys_more(parts: Parts) -> None:
     parts.keys.append((2**64 - 1, 1))
 
@@ -116,7 +112,6 @@ MUTANTS: dict[str, Callable[[Parts], object]] = {
     "frames: crc": _frame(3, 1),
     "keys: one less": _keys_dropped,
     "keys: another seq": _keys_of_another_seq,
-    "keys: another hash": _keys_of_another_hash,
     "keys: one more": _keys_more,
     "pages": lambda parts: parts.index["pages"][0].__setitem__(0, 1),
     "begins": _set(begins=False),

@@ -299,35 +299,6 @@ def test_an_interrupted_build_continues(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(store.search("zebra", limit=1000)) == 400
 
 
-def test_a_search_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-76: a search adds only new texts; a restored session still has its texts."""
-    from hansard.index.text_index import TextRows
-
-    added: list[int] = []
-    insert = TextRows._insert
-
-    def counted(self: TextRows, talk: Any, seq: int, *rest: Any, **options: Any) -> None:
-        added.append(seq)
-        insert(self, talk, seq, *rest, **options)
-
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        for number in range(5):
-            say(store, f"s{number}", *["lion"] * 50)
-        store.search("lion")
-        monkeypatch.setattr(TextRows, "_insert", counted)
-        store.search("lion")
-        assert added == []
-        say(store, "s3", "zebra")
-        assert places(store, "zebra") == [("s3", 51)]
-        assert added == [51]
-        store.compact()
-        store.delete("s0")
-        store.search("lion")
-        store.restore("s0")
-        assert ("s0", 1) in places(store, "lion", limit=1000)
-        assert added == [51]
-
-
 def test_a_failed_read_stores_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
