@@ -1,14 +1,13 @@
 """What is too large is refused in bounded memory, going in and on the disk."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import hansard
 from hansard.log import format
+from tests.hostile.forge_files import confined
 from tests.unit.disk_probe import log_of, tree
 
 MEBIBYTE = 1 << 20
@@ -35,22 +34,20 @@ def test_a_message_of_64_mebibytes_is_the_limit(tmp_path: Path) -> None:
         assert session.add_message({"n": 3}).seq == 4
 
 
-#: Reads a session with no more memory than a few lines of the largest size take.
-CONFINED = f"""
-import resource, sys
+#: Reads a session, for a process with no more memory than a few lines of the largest size take.
+READING = """
+import sys
 import hansard
-limit = 420 * {MEBIBYTE}
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 store = hansard.open(sys.argv[1], durability="os", auto_compact=False)
 session = store.session("a")
-calls = {{
+calls = {
     "messages": session.messages,
     "last": lambda: session.messages(last=1),
     "events": lambda: list(session.events()),
     "seq": lambda: session.seq,
-    "append": lambda: session.add_message({{"n": 3}}),
+    "append": lambda: session.add_message({"n": 3}),
     "delete": lambda: store.delete("a"),
-}}
+}
 for name in sys.argv[3].split():
     try:
         calls[name]()
@@ -63,7 +60,7 @@ report = session.verify()
 assert not report.ok
 print([(finding.offset, finding.length) for finding in report.findings])
 assert [info.id for info in store.sessions().items if info.damaged] == ["a"]
-assert store.session("b").messages() == [{{"n": 1}}]
+assert store.session("b").messages() == [{"n": 1}]
 assert store.exists("a")
 """
 
@@ -95,13 +92,7 @@ def test_a_line_without_end_is_reported_in_bounded_memory(
             file.write(b"x\n")
     length = log.stat().st_size - offset
     before = log.stat()
-    done = subprocess.run(
-        [sys.executable, "-c", CONFINED, str(tmp_path / "s"), str(offset), calls],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert done.stdout.strip() == f"[({offset}, {length})]", done.stderr
+    found = confined(READING, tmp_path / "s", offset, calls, memory=420 * MEBIBYTE)
+    assert found.strip() == f"[({offset}, {length})]"
     after = log.stat()
     assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)

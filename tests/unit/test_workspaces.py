@@ -4,9 +4,9 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from hansard.backend.contract import AppendRequest
 from hansard.event.event import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from tests.crashlab import faults
+from tests.faults.workers import PATIENCE, Crew, Wire, context
 from tests.unit.disk_probe import log_of, tree
 
 NOW = datetime.now(UTC)
@@ -362,30 +363,19 @@ def test_without_a_writable_git_directory_the_path_decides(tmp_path: Path, local
             assert os.listdir(directory / ".git") == ["HEAD"]
 
 
+def mark_at_once(wire: Wire, directory: str, barrier: Barrier) -> str | None:
+    """Mark a repository at the same time as others; return its id."""
+    barrier.wait(PATIENCE)
+    return workspace.mark(directory).id
+
+
 def test_concurrent_marks_of_a_repository_agree(tmp_path: Path) -> None:
     """N-22: processes that mark one repository concurrently get the same id."""
     directory = repository(tmp_path / "project")
-    script = (
-        "import sys; from hansard import workspace\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
-        "print(workspace.mark(sys.argv[1]).id)\n"
-    )
-    command = [sys.executable, "-c", script, str(directory)]
-    workers = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(6)
-    ]
-    try:
-        for worker in workers:
-            assert worker.stdout is not None
-            assert worker.stdout.readline() == "ready\n"
-        found = {worker.communicate("go\n", timeout=60)[0].strip() for worker in workers}
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-    assert len(found) == 1
-    assert found == {workspace.find(directory).id}
+    barrier = context.Barrier(6)
+    with Crew() as crew:
+        workers = [crew.start(mark_at_once, str(directory), barrier) for _ in range(6)]
+        assert {worker.result() for worker in workers} == {workspace.find(directory).id}
     assert sorted(os.listdir(directory / ".git")) == ["HEAD", workspace.MARKER]
 
 
