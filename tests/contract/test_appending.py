@@ -135,7 +135,7 @@ def test_a_refused_batch_leaves_nothing(context: Context) -> None:
     assert len(append(log, [message("now")], key="k")) == 1
 
 
-def test_nobody_sees_half_a_batch(context: Context) -> None:
+def test_no_reader_sees_half_a_batch(context: Context) -> None:
     """While one thread appends batches, another thread reads complete ones only."""
     log = context.log()
     size, rounds = 7, 30

@@ -72,7 +72,7 @@ def test_compaction_changes_nothing_that_is_said(context: Context) -> None:
     assert there(log.reader().head(), "head").seq == 32
 
 
-def test_a_compacted_session_goes_on(context: Context) -> None:
+def test_a_compacted_session_continues(context: Context) -> None:
     """Appends, expected seqs and waiting continue after a compaction."""
     log = context.log()
     mixed(log)

@@ -215,7 +215,7 @@ def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
         opened[0].close()
 
 
-def test_who_waits_gets_a_cursor_that_is_closed(context: Context) -> None:
+def test_a_waiting_consumer_gets_a_cursor_that_is_closed(context: Context) -> None:
     """With a `timeout`, opening waits for the holder to close, and then has its last move."""
     cursor = Cursor(context.backend, "c")
 

@@ -36,7 +36,7 @@ def _stage(backend: Backend, *words: str, session_id: str = "s") -> None:
         stage.publish()
 
 
-def test_what_is_staged_is_seen_by_nobody(context: Context) -> None:
+def test_what_is_staged_is_not_visible(context: Context) -> None:
     """Before it is published, a staged session does not exist, whatever is asked; discarded, it never did."""
     backend = context.backend
     stage = backend.stage("s")

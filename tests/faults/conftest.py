@@ -12,7 +12,7 @@ from tests.faults.logs import Bench, Log, rich_log
 def _settled_heap() -> None:
     """Let the garbage collector leave alone what there was before: these tests run it thousands of times.
 
-    In a worker that has thousands of tests behind it, each time would take a tenth of a second.
+    In a worker that has run thousands of tests, each time would take a tenth of a second.
     """
     gc.collect()
     gc.freeze()

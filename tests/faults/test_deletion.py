@@ -92,7 +92,7 @@ def test_a_session_never_looks_absent_while_it_is_restored(tmp_path: Path) -> No
                 store.restore("s")
 
 
-def test_nobody_restores_between_the_two_steps_of_a_deletion(tmp_path: Path) -> None:
+def test_no_process_restores_between_the_two_steps_of_a_deletion(tmp_path: Path) -> None:
     """N-28, F-36: what `delete` has deleted stays so, for warm handles too, until it is restored."""
     path = tmp_path / "store"
     with (
@@ -170,7 +170,7 @@ def test_finishing_a_deletion_does_not_move_another_session_of_the_same_id(
         assert other.session("s").messages() == [{"by": "other"}]
 
 
-def test_nobody_deletes_between_the_two_steps_of_a_restoration_unnoticed(tmp_path: Path) -> None:
+def test_a_deletion_between_the_two_steps_of_a_restoration_is_noticed(tmp_path: Path) -> None:
     """N-28, F-36: a session deleted again while it is being restored is deleted, also for warm handles."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as store, open_store(str(path), "os") as other:
@@ -188,7 +188,7 @@ def test_nobody_deletes_between_the_two_steps_of_a_restoration_unnoticed(tmp_pat
         assert store.verify().ok
 
 
-def test_who_meets_a_deletion_behind_a_sealed_segment_is_told_so_and_goes_on_once_it_is_restored(
+def test_a_writer_after_a_sealed_segment_is_told_of_a_deletion_and_continues_after_a_restore(
     tmp_path: Path,
 ) -> None:
     """N-28, F-87: a missing log after a sealed segment leaves the writer no half-open files."""
@@ -216,7 +216,7 @@ def test_who_meets_a_deletion_behind_a_sealed_segment_is_told_so_and_goes_on_onc
         assert session.messages() == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
-def test_who_meets_half_a_deletion_behind_a_sealed_segment_is_told_that_it_is_deleted(
+def test_a_writer_after_a_sealed_segment_is_told_of_half_a_deletion(
     tmp_path: Path,
 ) -> None:
     """N-28, F-36: a deletion counts from its note on, also after a segment that was sealed since."""

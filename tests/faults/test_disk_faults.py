@@ -203,7 +203,7 @@ def check(struck: Struck, *numbers: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("scene", "lasting", "numbers"), REFUSALS)
-def test_a_refused_call_is_an_error_and_the_store_goes_on(
+def test_a_refused_call_is_an_error_and_the_store_continues(
     strike: Strike, scene: Scene, lasting: bool, numbers: list[int], seed: int
 ) -> None:
     """N-29, N-38, N-39, N-89, F-40, F-163: any refused call is an error, and leaves old state or new.

@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_syncs_that_fail_behind_a_sealed_segment_shut_the_session(path: Path) -> None:
+def test_syncs_that_fail_after_a_sealed_segment_shut_the_session(path: Path) -> None:
     """F-35, F-86: a failed sync's note needs a segment, that needs a sync, and its failure no other note."""
     with hansard.open(path) as store, faults.kill(only=("move",)), pytest.raises(faults.Killed):
         store.session(ID).compact()

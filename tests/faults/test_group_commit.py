@@ -108,7 +108,7 @@ def said(store: hansard.Store) -> list[str]:
 # ------------------------------------------------------------------ group commit
 
 
-def test_threads_that_queue_behind_a_sync_share_one_write_and_one_sync(
+def test_threads_that_queue_during_a_sync_share_one_write_and_one_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-31: 15 appends that come while one is being synced cost one write and one sync more, not 15."""
@@ -210,7 +210,7 @@ def test_a_failed_sync_of_a_group_is_each_ones_own_error(
 
 
 @pytest.mark.parametrize("call", ["write", "sync"])
-def test_an_interrupted_leader_leaves_nobody_waiting(
+def test_an_interrupted_leader_leaves_no_thread_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """N-23: the thread that was interrupted gets the interrupt; the others of its group learn of it."""

@@ -319,7 +319,7 @@ def delete_and_stay(wire: Wire, path: str) -> None:
 def test_a_writer_that_waits_while_its_session_is_deleted_is_told_so(
     path: Path, count: int
 ) -> None:
-    """N-28: a reader of the same handle, who meets the end first, takes no file from a waiting writer."""
+    """N-28: a reader of the same handle that meets the end first takes no file from a waiting writer."""
     errors: list[BaseException] = []
 
     def append(session: hansard.Session) -> None:

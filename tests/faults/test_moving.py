@@ -67,7 +67,9 @@ def whole(store: Store, data: bytes) -> bool:
 
 
 @pytest.mark.slow
-def test_a_copy_that_dies_at_any_call_goes_on(tmp_path: Path, source: tuple[Path, bytes]) -> None:
+def test_a_copy_that_dies_at_any_call_is_completed_by_the_next(
+    tmp_path: Path, source: tuple[Path, bytes]
+) -> None:
     """N-84: killed before a disk call, a copy leaves a prefix, and the next copy completes it."""
     origin, data = source
     prefixes = set()
@@ -107,7 +109,7 @@ def stay_in_mid_publish(wire: Wire, path: str, data: bytes) -> None:
         store.import_session(data)
 
 
-def test_nobody_writes_while_an_import_is_published(
+def test_no_process_writes_while_an_import_is_published(
     tmp_path: Path, source: tuple[Path, bytes], crew: Crew
 ) -> None:
     """N-88, F-136: the session's lock is held between the check and the rename, so no log is replaced."""

@@ -202,7 +202,7 @@ def test_what_is_no_log_at_all(bench: Bench, bad: bytes) -> None:
     assert list(kept_files(bench).values()) == [bad]
 
 
-def test_a_damaged_header_is_made_anew(log: Log, bench: Bench) -> None:
+def test_a_damaged_header_is_written_again(log: Log, bench: Bench) -> None:
     """F-23, F-112: without a header all events are there, and the session began when it began."""
     put(bench, log.data)
     truth = events_of(bench)

@@ -22,7 +22,7 @@ def listed(store: hansard.Store) -> set[str]:
 # ------------------------------------------------------------------ concurrent writers
 
 
-def test_prune_does_not_wait_for_whoever_is_writing(tmp_path: Path) -> None:
+def test_prune_does_not_wait_for_a_writer(tmp_path: Path) -> None:
     """N-87, N-24: a session whose lock is held stays, and prune returns while it is held."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as store, Crew() as crew:
@@ -53,7 +53,7 @@ def delete_amid(
     return make_directory(parent, name)
 
 
-def test_a_fork_of_a_session_that_is_purged_meanwhile_is_none(tmp_path: Path) -> None:
+def test_a_fork_of_a_session_that_is_purged_concurrently_is_refused(tmp_path: Path) -> None:
     """N-51, N-89: if the parent is deleted while it is forked, the call raises and no child exists."""
     path = str(tmp_path / "store")
     for purged in (True, False):

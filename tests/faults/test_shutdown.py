@@ -22,7 +22,7 @@ from tests.faults.workers import PATIENCE, until
 # -- close, while others are at it --------------------------------------------------------------
 
 
-def test_a_late_call_never_meets_another_file_behind_a_number(
+def test_a_late_call_never_uses_a_descriptor_of_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I-5, N-11: a call that is under way when the store is closed works in the store's own directories."""
@@ -56,9 +56,7 @@ def test_a_late_call_never_meets_another_file_behind_a_number(
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
-def test_whoever_is_at_it_when_a_store_is_closed_gets_an_answer_or_closed(
-    tmp_path: Path, durability: str
-) -> None:
+def test_calls_during_close_get_an_answer_or_closed(tmp_path: Path, durability: str) -> None:
     """N-29: threads that append, read, list or delete during `close` get their answer or `Closed`."""
     acknowledged: list[str] = []
     wrong: list[BaseException] = []
@@ -243,7 +241,7 @@ def test_a_signal_handler_of_a_thread_that_queues_is_told_so(
         assert [message["by"] for message in session.messages()] == ["begin", "leader", "program"]
 
 
-def test_a_signal_handler_of_a_thread_that_reads_does_not_wait_for_a_writer_who_waits_for_it(
+def test_a_signal_handler_of_a_reading_thread_does_not_wait_for_its_own_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-23: a thread that holds what the leader needs gets `Reentered` and does not queue."""

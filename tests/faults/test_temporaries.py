@@ -1,4 +1,4 @@
-"""Claims about temporary files: who may remove one, and who must not. N-27, N-38."""
+"""Claims about temporary files: which process may remove one, and which must not. N-27, N-38."""
 
 import fcntl
 import os

@@ -86,7 +86,7 @@ class Worker:
         return self._process.pid
 
     def is_alive(self) -> bool:
-        """Return whether the job goes on: it has neither returned nor failed."""
+        """Return whether the job is running: it has neither returned nor failed."""
         return self._process.is_alive() and not self._connection.poll(0)
 
     def go(self) -> None:

@@ -75,7 +75,7 @@ def test_a_line_of_spaces_takes_no_square_of_time() -> None:
     assert "~~~" in markdown_of("~~~" + " " * 200_000 + "`")
 
 
-def test_many_brackets_beside_a_long_text_take_little_memory() -> None:
+def test_many_brackets_next_to_a_long_text_take_little_memory() -> None:
     """N-74, F-17: how deep JSON is is found out without memory for its texts, be they of 32 MiB."""
     program = """
 import resource
@@ -88,7 +88,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert int(confined(program)) < 64
 
 
-def test_texts_in_texts_are_not_followed_for_ever(tmp_path: Path) -> None:
+def test_texts_in_texts_are_followed_to_a_limit(tmp_path: Path) -> None:
     """N-65, N-74: JSON in a text, however deep, is looked at, or refused with an error of ours."""
     # At some depth it can be decoded, but not walked. That depth depends on the stack of the caller.
     program = """

@@ -63,7 +63,7 @@ class Traffic:
     """Counts the bytes that pass through `hansard.log.disk`, and can be set back to nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        #: Offset and length of each read; the largest that was asked for.
+        #: Offset and length of each read; the largest that was requested.
         self.reads: list[tuple[int, int]] = []
         self.largest = 0
         #: The length of each write, and the inodes of the files that were written to.

@@ -136,7 +136,7 @@ def test_forks_that_have_it_keep_it(store: Store) -> None:
     assert session.drop_history(15).events == 5
 
 
-def test_a_fork_that_was_made_meanwhile_has_what_its_parent_has(store: Store) -> None:
+def test_a_fork_that_was_made_concurrently_has_what_its_parent_has(store: Store) -> None:
     """N-28, N-50: what a parent drops disappears in its forks; their own events stay."""
     session = store.session("s")
     count(session, 10)

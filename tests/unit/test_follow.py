@@ -90,7 +90,7 @@ def test_deleted_and_restored_sessions_neither_lose_nor_repeat(store: hansard.St
     assert taken(follower) == [("a", 4)]
 
 
-def test_a_cursor_goes_on_behind_what_was_done(store: hansard.Store) -> None:
+def test_a_cursor_continues_after_what_was_processed(store: hansard.Store) -> None:
     """A restarted consumer gets no processed event again, and misses none."""
     say(store, "a", 1, 2, 3)
     say(store, "b", 4)

@@ -79,7 +79,7 @@ def test_a_person_s_title_stays(store: Store) -> None:
         session.set_title(7)  # type: ignore[arg-type]
 
 
-def test_a_person_who_is_faster_by_a_moment_wins(
+def test_a_title_that_a_person_sets_first_stays(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-54: a person's title that is set between a program's read and its append stays."""

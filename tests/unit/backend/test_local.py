@@ -54,7 +54,7 @@ def test_a_copy_under_a_long_name_is_not_the_original(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["sessions", "trash"])
-def test_a_lost_empty_directory_is_made_anew(missing: str, tmp_path: Path) -> None:
+def test_a_lost_empty_directory_is_created_again(missing: str, tmp_path: Path) -> None:
     """A missing empty directory, as after a copy that skips empty ones, is not damage."""
     root = tmp_path / "store"
     hansard.open(root).close()
@@ -106,7 +106,7 @@ def test_foreign_files_are_no_sessions(tmp_path: Path) -> None:
 
 
 def test_a_refused_beginning_is_forgotten(tmp_path: Path) -> None:
-    """N-22, N-34: who was refused as a session's first writer takes another's log as it is.
+    """N-22, N-34: a handle that was refused as a session's first writer takes another's log as it is.
 
     A handle whose first append met a conflict had framed a header that was never written; what it
     then believed of the log's beginning made a healthy log look damaged to its next keyed append.

@@ -74,7 +74,7 @@ def test_only_eight_lower_case_digits_are_a_checksum(digits: bytes) -> None:
     assert format.stored_crc(b'{"seq":1,"crc":"0123abcd"}') is None
 
 
-def test_the_value_behind_a_line_does_not_need_its_trailer() -> None:
+def test_the_value_after_a_line_does_not_need_its_trailer() -> None:
     """F-20: after a line with a damaged checksum, the value follows from its body."""
     line, crc = format.record(1, TIME, b"x.kind", b"{}", 99)
     assert format.crc_after(line, 99) == crc

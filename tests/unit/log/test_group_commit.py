@@ -143,7 +143,7 @@ class Queue:
 # ------------------------------------------------------------------ who works for whom
 
 
-def test_whoever_claims_the_lead_keeps_others_waiting_until_it_is_free() -> None:
+def test_a_leader_keeps_others_waiting_until_it_releases() -> None:
     """F-38: `try_lead` is refused while a thread leads; after `release`, the first in the queue leads."""
     work = Work()
     queue: GroupCommit[str] = GroupCommit(work)
@@ -191,7 +191,7 @@ def interrupt(victim: str, point: int) -> bool:
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_an_interrupt_at_any_point_leaves_nobody_waiting(victim: str) -> None:
+def test_an_interrupt_at_any_point_leaves_no_thread_waiting(victim: str) -> None:
     """N-23: wherever a thread is interrupted, all others get their orders done, and none of them twice."""
     points = 0
     for point in itertools.count(1):

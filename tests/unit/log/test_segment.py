@@ -77,13 +77,13 @@ def test_a_header_that_is_not_ours_is_damage(
     assert caught.value.path == "log"
 
 
-def test_whoever_asks_for_no_session_gets_any(tmp_path: Path, directory: int) -> None:
+def test_a_log_is_opened_without_its_id(tmp_path: Path, directory: int) -> None:
     """F-11, F-23: a log under a hashed name tells its own id."""
     (tmp_path / names.LOG).write_bytes(HandwrittenLog("x" * 900).data)
     assert opened(directory, None).session_id == "x" * 900
 
 
-def test_reading_goes_on_after_a_short_read(
+def test_reading_continues_after_a_short_read(
     tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-41: a short read is continued; only the end of the file ends it."""

@@ -112,7 +112,7 @@ def test_both_directions_give_all_events(
         assert backwards == written.events
 
 
-def test_the_end_is_the_same_for_those_who_know_nothing_and_those_who_watched(
+def test_the_end_does_not_depend_on_what_was_known(
     tmp_path: Path, directory: int, rng: random.Random, window: int
 ) -> None:
     """F-39, F-41, N-18: what the end says does not depend on what was known before."""
@@ -323,7 +323,7 @@ def test_a_batch_that_was_not_finished_is_left_out_however_it_is_cut(
 
 
 @pytest.mark.parametrize("lost", range(1, 9))
-def test_a_batch_that_failed_twice_ends_behind_the_note(
+def test_a_batch_that_failed_twice_ends_after_the_note(
     tmp_path: Path, directory: int, lost: int
 ) -> None:
     """F-29, F-41: two unfinished batches that look alike are two: the log ends between them."""

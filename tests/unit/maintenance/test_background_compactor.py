@@ -103,7 +103,7 @@ def test_closing_ends_it(tmp_path: Path) -> None:
     assert not list((tmp_path / "s" / "sessions" / "a").glob(".tmp*"))
 
 
-def test_a_store_that_nobody_holds_is_let_go(tmp_path: Path) -> None:
+def test_a_store_without_references_is_collected(tmp_path: Path) -> None:
     """The thread does not keep a store alive that was dropped without `close`."""
     store = hansard.open(tmp_path / "s", durability="os")
     session = store.session("a")
@@ -116,7 +116,7 @@ def test_a_store_that_nobody_holds_is_let_go(tmp_path: Path) -> None:
     assert backend() is None
 
 
-def test_what_goes_wrong_is_nobody_s_error(tmp_path: Path) -> None:
+def test_a_compaction_that_fails_fails_no_append(tmp_path: Path) -> None:
     """N-29: a compaction that the disk refuses does not fail an append, and succeeds later."""
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         session = store.session("a")
@@ -190,7 +190,7 @@ def test_compact_waits_for_the_background(tmp_path: Path, monkeypatch: pytest.Mo
         assert session.verify().ok
 
 
-def test_the_background_waits_for_nobody(tmp_path: Path) -> None:
+def test_the_background_does_not_wait_for_another_compactor(tmp_path: Path) -> None:
     """N-24: the thread does not wait for another compactor of a session, so `close` does not either."""
     with hansard.open(tmp_path / "s", durability="os", lock_timeout=600) as store:
         session = store.session("a")

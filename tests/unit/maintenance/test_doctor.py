@@ -63,7 +63,7 @@ def everything(path: Path) -> dict[str, tuple[int, int, bytes]]:
     }
 
 
-def test_a_sound_store_is_said_to_be(path: Path) -> None:
+def test_a_sound_store_has_no_diagnostics(path: Path) -> None:
     """A store without problems has no diagnostics, and the right counts."""
     found = diagnose(path)
     assert found.diagnostics == []
@@ -77,7 +77,7 @@ def test_a_sound_store_is_said_to_be(path: Path) -> None:
     assert (found.index.sessions, found.index.behind, found.index.texts) == (2, 0, True)
 
 
-def test_an_examination_leaves_no_trace(path: Path) -> None:
+def test_a_diagnosis_changes_no_file(path: Path) -> None:
     """N-62: diagnosing changes no file, even with an index that another process left open."""
     before = everything(path)
     diagnose(path)
@@ -308,7 +308,7 @@ def test_a_part_of_a_store_sees_no_files(path: Path) -> None:
     assert (found.sessions, found.trash, found.diagnostics, found.oddities) == (0, 0, [], [])
 
 
-def test_an_examination_beside_writers_finds_nothing(path: Path) -> None:
+def test_a_diagnosis_next_to_writers_finds_nothing(path: Path) -> None:
     """N-62: while processes create, seal and delete sessions, nothing is unexpected."""
     program = (
         f"import hansard\nwith hansard.open({str(path)!r}, durability='os') as s:\n"

@@ -92,7 +92,7 @@ def test_forks_know_what_the_session_has_forgotten(path: Path) -> None:
         assert store.verify().ok
 
 
-def test_a_fork_is_mended_like_any_other(path: Path) -> None:
+def test_a_fork_is_repaired_like_any_other(path: Path) -> None:
     """N-50, F-112: a fork with a damaged header still begins after its parent's events."""
     with hansard.open(path, durability="os") as store:
         store.session("s").add_messages([message("one"), message("two")])
@@ -281,7 +281,7 @@ def test_streams_are_known_after_a_repair_of_a_lost_index(path: Path) -> None:
         assert session.verify().ok
 
 
-def test_what_was_taken_out_of_a_repaired_segment_is_not_taken_out_for_ever(path: Path) -> None:
+def test_a_repaired_segment_is_erased_once(path: Path) -> None:
     """N-76: the first compaction after a repair records what is erased, and the next one does nothing."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = store.session("a")

@@ -176,7 +176,7 @@ def test_a_damaged_session_in_the_trash_can_be_purged(path: Path) -> None:
         assert list(store.audit())[-1].data == {"session": "s"}
 
 
-def test_foreign_files_in_the_trash_are_nobody_s_session(path: Path) -> None:
+def test_foreign_files_in_the_trash_are_not_sessions(path: Path) -> None:
     """N-87, N-4: a file, a link or an empty directory in the trash is neither listed nor removed."""
     with hansard.open(path) as store:
         trash = path / "trash"
@@ -471,7 +471,7 @@ def test_what_cannot_be_recorded_is_not_done(path: Path) -> None:
             assert (listed(store), store.trash(), told(store)) == before
 
 
-def test_a_full_disk_keeps_nobody_from_making_room(path: Path) -> None:
+def test_a_session_can_be_purged_on_a_full_disk(path: Path) -> None:
     """N-29: `purge` works on a full disk, and records afterwards."""
     with hansard.open(path, durability="os") as store:
         say(store, "s")

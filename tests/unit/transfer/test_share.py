@@ -103,7 +103,7 @@ def test_parts_of_every_length_hide_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize("redact", [True, False])
-def test_what_was_taken_out_is_blank_whatever_is_asked_for(store: Store, redact: bool) -> None:
+def test_what_was_redacted_is_blank_in_every_export(store: Store, redact: bool) -> None:
     """N-67: a redacted message and its parts are in no export, with or without redaction."""
     session = store.session("s")
     gone = session.add_message({"role": "user", "content": "my card is 4111-1111"})

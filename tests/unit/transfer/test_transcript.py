@@ -94,7 +94,7 @@ def hostile(store: Store, text: str) -> Session:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_page_obeys_nobody(store: Store, text: str) -> None:
+def test_a_page_has_only_its_own_elements(store: Store, text: str) -> None:
     """N-66: whatever a message contains, the page has only its own elements and loads nothing."""
     session = hostile(store, text)
     page = Page(b"".join(session.export("html", redacted=False)).decode())

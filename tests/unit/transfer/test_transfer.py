@@ -221,7 +221,7 @@ def test_two_keys_that_held_credentials_stay_two_appends(make: Callable[..., Sto
     assert [event.data for event in target.session("s").events()] == [{"n": 0}, {"n": 1}]
 
 
-def test_parts_are_left_out_unless_asked_for(make: Callable[..., Store]) -> None:
+def test_parts_are_left_out_unless_requested(make: Callable[..., Store]) -> None:
     """By default the parts of finished messages are empty, as after a compaction; seqs do not change."""
     source = make()
     session = source.session("s")
@@ -349,7 +349,7 @@ def test_a_fork_brings_its_parent_along(make: Callable[..., Store]) -> None:
     alike(source.session("a/3"), target.session("a/3"))
 
 
-def test_only_what_was_asked_for_is_copied(make: Callable[..., Store]) -> None:
+def test_only_requested_sessions_are_copied(make: Callable[..., Store]) -> None:
     """N-89: sessions are chosen by id, prefix or scope; missing ones are reported."""
     source, target = make(), make()
     for name in ("a/1", "b/1", "b/2"):
@@ -561,7 +561,7 @@ def test_moving_needs_the_memory_of_a_piece(tmp_path: Path, format: Any) -> None
         assert peak < 8 * 1024 * 1024
 
 
-def test_a_copy_goes_on_after_its_source_was_compacted(tmp_path: Path) -> None:
+def test_a_copy_continues_after_its_source_was_compacted(tmp_path: Path) -> None:
     """N-84: stream parts that a compaction of the source emptied are no difference."""
     with hansard.open(tmp_path / "from") as source, hansard.open(tmp_path / "to") as target:
         session = source.session("s")
