@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.crash import campaign, worker
+from tools.crash import campaign, checker, worker
 from tools.crash.report import Report, Tally
 from tools.crash.row import Outcome, Row
 
@@ -100,3 +101,55 @@ def test_every_row_of_the_table_is_there() -> None:
     rng = random.Random(1)
     for source in campaign.chosen("11,14,18"):
         assert len(list(source.module.cases(3, rng))) == 3
+
+
+def test_the_page_has_the_rows_and_counts_of_the_campaign() -> None:
+    """docs/testing.md and `tools/crash/campaign --list` say the same, row by row."""
+    counts: dict[str, tuple[list[str], list[str]]] = {}
+    for row, _ in campaign.sources():
+        per_run, on_demand = counts.setdefault(str(row.number), ([], []))
+        per_run.append(f"{row.per_run:,}")
+        on_demand.append(f"{row.on_demand:,}")
+    expected = [(number, *map(" + ".join, pair)) for number, pair in counts.items()]
+    page = Path(__file__).parents[2] / "docs" / "testing.md"
+    table = re.findall(
+        r"^\| (\d+) \|.*\| (\S.*) \| (\S.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    # Row 15 is counted after each case of the others.
+    assert [row for row in table if row[0] != "15"] == expected
+
+
+#: The messages of a session, its batches with whether each was acknowledged, whether it was repaired, and
+#: whether all is well.
+COMPARED: dict[str, tuple[str, dict[str, bool], bool, bool]] = {
+    "all of it": ("a b c", {"a b c": True}, False, True),
+    "not acknowledged": ("a b", {"a b": False}, False, True),
+    "not acknowledged and missing": ("", {"a b": False}, False, True),
+    "in part without a repair": ("a", {"a b": False}, False, False),
+    "in part after a repair": ("a", {"a b": False}, True, True),
+    "in part after a repair, and more": ("x a y", {"x": True, "a b": False, "y": True}, True, True),
+    "the first two of three": ("a b", {"a b c": False}, True, True),
+    "acknowledged, in part after a repair": ("a", {"a b": True}, True, False),
+    "acknowledged, missing after a repair": ("", {"a b": True}, True, False),
+    "the end of a batch": ("b", {"a b": False}, True, False),
+    "without its middle": ("a c", {"a b c": False}, True, False),
+    "out of order": ("b a", {"a b c": False}, True, False),
+    "torn apart": ("a x b", {"a b c": False, "x": True}, True, False),
+    "all of it, torn apart": ("a x b", {"a b": False, "x": True}, True, False),
+    "twice": ("a a", {"a b": False}, True, False),
+    "never said": ("z", {"a b": False}, True, False),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_only_the_first_part_of_an_unacknowledged_batch_may_be_there_after_a_repair(
+    name: str,
+) -> None:
+    """Decision 0027: only after a repair, only a prefix, only of what was not acknowledged."""
+    ids, batches, repaired, well = COMPARED[name]
+    said = [
+        (f"w{n}", tuple(batch.split()), done) for n, (batch, done) in enumerate(batches.items())
+    ]
+    what = checker.Expected(may_be=True, may_lack=False, batches=said, repaired=repaired)
+    found = list(checker.compare_ids(ids.split(), what))
+    assert (not found) is well, found

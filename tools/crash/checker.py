@@ -27,7 +27,7 @@ class Expected(NamedTuple):
     may_lack: bool
     #: Each batch, with who said it and whether it was acknowledged.
     batches: list[tuple[str, tuple[str, ...], bool]]
-    #: Damage was repaired: a part of a batch that was not acknowledged may be there (decision 0027).
+    #: Damage was repaired: the beginning of a batch that was not acknowledged may be there (decision 0027).
     repaired: bool = False
 
 
@@ -158,8 +158,9 @@ def compare_ids(ids: list[str], what: Expected, *, prefix: bool = False) -> Iter
         if writer in missing:
             yield f"{batch} is there, and not what {writer} had said before"
         begin = place.get(batch[0], -1)
-        in_part = what.repaired and not done and there == list(batch[: len(there)])
-        if ids[begin : begin + len(batch)] != list(batch) and not in_part:
+        # A repair may keep the beginning of a batch that was not acknowledged, and in one piece.
+        size = len(there) if what.repaired and not done else len(batch)
+        if ids[begin : begin + size] != list(batch[:size]):
             yield f"{batch} is there in part, or torn apart: {ids}"
         if begin < last.get(writer, -1):
             yield f"{batch} is out of order: {ids}"

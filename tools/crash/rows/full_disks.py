@@ -7,7 +7,12 @@ from tools.crash.full_disks import SITUATIONS, Refusal
 from tools.crash.nursery import start
 from tools.crash.row import Row
 
-ROW = Row(10, "full and read-only disks, no permission, limits; works again", 10, 10)
+ROW = Row(
+    10,
+    "full and read-only disks, no permission, limits; works again",
+    len(SITUATIONS),
+    len(SITUATIONS),
+)
 
 
 #: A process that runs cases calls this first.
