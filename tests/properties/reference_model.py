@@ -444,5 +444,10 @@ def _cut(messages: list[Json], most: int | None, turns: int | None) -> int:
 
 
 def _splits(messages: list[Json], place: int) -> bool:
-    calls = {call["id"] for message in messages[:place] for call in message.get("tool_calls", [])}
-    return any(message.get("tool_call_id") in calls for message in messages[place:])
+    """Return whether a result from a place on answers a call before it: the last one with its id."""
+    called: dict[str, int] = {}
+    for at, message in enumerate(messages):
+        if at >= place and called.get(message.get("tool_call_id", ""), at) < place:
+            return True
+        called |= {call["id"]: at for call in message.get("tool_calls", [])}
+    return False

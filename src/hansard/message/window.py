@@ -73,12 +73,29 @@ def _cut(messages: Sequence[Message], limits: Limits, *, partial: bool) -> int |
         wanted = max(wanted, _token_cut(messages, limits.tokens, limits.counter))
     if partial and wanted == 0:
         return None
-    legal = _legal_cuts(messages, partial=partial)
-    later = [place for place in legal if place >= wanted]
-    if wanted >= len(messages) or (later and later[0] < len(messages)):
-        return later[0]
-    earlier = [place for place in legal if place <= wanted]
-    return earlier[-1] if earlier else None
+    ends, alone = _ends_of_pairs(messages)
+    cut = _legal_cut(wanted, ends, -1)
+    # The call of a result that has none here may be among the earlier messages, or nowhere.
+    if partial and cut != _legal_cut(wanted, ends, alone):
+        return None
+    return cut
+
+
+def _legal_cut(wanted: int, ends: Sequence[int], reach: int) -> int | None:
+    """Return the first place from `wanted` on that is not in a pair; if none is left, the last one before.
+
+    `ends`: by message, the last result of its calls. `reach`: no cut up to this message.
+    """
+    legal = []
+    for place, end in enumerate(ends):
+        if reach < place:
+            legal.append(place)
+        reach = max(reach, end)
+    legal.append(len(ends))
+    later = next((place for place in legal if place >= wanted), len(ends))
+    if later < len(ends) or wanted >= len(ends):
+        return later
+    return max((place for place in legal if place <= wanted), default=None)
 
 
 def is_user(message: Message) -> bool:
@@ -108,25 +125,19 @@ def _token_cut(messages: Sequence[Message], left: int, counter: Callable[[Messag
     return 0
 
 
-def _legal_cuts(messages: Sequence[Message], *, partial: bool) -> list[int]:
-    """Return the places between messages that separate no call from its result.
+def _ends_of_pairs(messages: Sequence[Message]) -> tuple[list[int], int]:
+    """Return the place of the last result of each message's calls, and of the last result without a call.
 
-    In the end of a view, a result without a call belongs to an earlier one: no cut before it is legal.
+    A result belongs to the last call before it that has its id: some models reuse ids.
     """
-    last_result: dict[str, int] = {}
-    called: set[str] = set()
-    reach = -1
+    ends = [-1] * len(messages)
+    called: dict[str, int] = {}
+    alone = -1
     for place, message in enumerate(messages):
         for call_id in tool_calls.results(message):
-            last_result[call_id] = place
-            if partial and call_id not in called:
-                reach = place
-        called.update(tool_calls.calls(message))
-    legal = []
-    for place, message in enumerate(messages):
-        if reach < place:
-            legal.append(place)
-        for call_id in tool_calls.calls(message):
-            reach = max(reach, last_result.get(call_id, -1))
-    legal.append(len(messages))
-    return legal
+            if call_id in called:
+                ends[called[call_id]] = place
+            else:
+                alone = place
+        called.update(dict.fromkeys(tool_calls.calls(message), place))
+    return ends, alone

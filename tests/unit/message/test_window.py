@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hansard.message.tool_calls import problems
@@ -66,6 +66,13 @@ def test_a_pair_larger_than_the_window_is_kept_whole() -> None:
     assert window(TALK[:4], messages=2) == TALK[1:4]
 
 
+def test_an_id_that_is_used_again_does_not_join_two_pairs() -> None:
+    """N-55: a result belongs to the last call with its id, and one without a call to none."""
+    again = [user("one"), call("a"), result("a"), user("two"), call("a"), result("a"), result("x")]
+    assert window(again, messages=4) == again[3:]
+    assert window(again, messages=2) == again[6:]
+
+
 @pytest.mark.parametrize(("turns", "first"), [(0, 7), (1, 5), (2, 0), (5, 0)])
 def test_a_turn_begins_with_the_user(turns: int, first: int) -> None:
     """A window of n turns begins with the n-th last message of the user."""
@@ -126,7 +133,15 @@ def test_no_window_of_a_whole_conversation_has_half_a_pair(
     assert problems(window(talk, tokens=limit, keep_first=keep, counter=lambda _: 1)) == []
 
 
-@given(talks(), st.integers(0, 14), st.integers(1, 14))
+#: Conversations in which results lack their calls, calls their results, and ids are used again.
+LOOSE = st.lists(
+    st.sampled_from([user("u"), answer("a"), call("a"), call("a", "b"), result("a"), result("b")]),
+    max_size=12,
+)
+
+
+@given(talks() | LOOSE, st.integers(0, 14), st.integers(1, 14))
+@example([user("1"), answer("2"), result("x"), answer("3"), answer("4")], 3, 4)
 def test_the_end_of_a_view_is_enough(talk: list[Message], limit: int, size: int) -> None:
     """A window of the end of a view is that of the entire view, or None."""
     for limits in (Limits(messages=limit), Limits(turns=limit), Limits(tokens=limit * 9)):
