@@ -324,15 +324,15 @@ class Store:
                 directory was moved or renamed.
             prefix: only ids that begin with this.
             archived: include archived sessions.
-            skip_damaged: ignore unreadable sessions. Otherwise, an unreadable session that may be the newest
-                raises `Damaged`, so that you decide whether to continue with an older one.
+            skip_damaged: ignore unreadable sessions. Otherwise, an unreadable session raises `Damaged`: it
+                may be the newest, and of this workspace.
         """
-        from hansard.index.latest import latest
+        from hansard.index import index
 
         filters = self._filters(
             prefix=prefix, workspace=workspace, archived=None if archived else False
         )
-        found = latest(self._backend, filters, skip_damaged=skip_damaged)
+        found = index.of(self._backend).latest(filters, skip_damaged=skip_damaged)
         return None if found is None else Session(self._backend, found)
 
     def sessions(

@@ -19,7 +19,7 @@ import msgspec
 from hansard.backend.contract import Backend
 from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.status import IndexStatus
-from hansard.errors import BackendUnavailable, Closed, HansardError
+from hansard.errors import BackendUnavailable, Closed, Damaged, HansardError
 from hansard.index import Hit, Page, StoreStats, catalog, listing, sqlite_storage
 from hansard.index.catalog import Description, Progress, SessionCatalog
 from hansard.index.listing import SessionFilter
@@ -168,6 +168,24 @@ class Index:
                 return stats.stats(self._backend, storage, filters, guarded)
 
         return self._ask(add_up, progress, alone=True)
+
+    def latest(self, filters: SessionFilter, *, skip_damaged: bool) -> str | None:
+        """Return the id of the newest session; None if there is none.
+
+        Raises `Damaged` for an unreadable session: otherwise a user would continue an older conversation
+        without noticing.
+        """
+        unreadable = filters._replace(workspace=None, archived=None, damaged=True)
+        if not skip_damaged:
+            for info in self.sessions(unreadable, order="id", limit=1, cursor=None).items:
+                hint = (
+                    f"session {info.id!r} may be the newest one. Run `verify` for its damage, or pass "
+                    "skip_damaged=True to skip it"
+                )
+                raise Damaged(self._backend.where, 0, info.damaged, hint)
+        readable = filters._replace(damaged=False)
+        found = self.sessions(readable, order="-updated", limit=1, cursor=None).items
+        return found[0].id if found else None
 
     def described(self) -> list[Description]:
         """Return the description of every session, sorted by id."""
