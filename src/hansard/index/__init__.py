@@ -79,7 +79,8 @@ class Hit(msgspec.Struct, frozen=True):
         role: the role of the message; empty for a title, and for a message without a role.
         snippet: the text around the first match, on one line; `…` where something is omitted.
         matches: start and end of each match in the snippet.
-        rank: how well it matches, from its own text: higher is better. Compare it only within one search.
+        rank: how well it matches, from its own text: higher is better; 0 if it is not among the newest 200
+            hits. Compare it only within one search.
         title: the title of the session; None if it has none.
     """
 

@@ -35,7 +35,6 @@ from hansard.errors import HansardError, LockTimeout, ReadOnly
 from hansard.index.sqlite_storage import (
     MATCHING,
     NEWEST,
-    TIME,
     WORDS,
     FullText,
     IndexConnection,
@@ -326,7 +325,7 @@ class PostgresFullText(FullText):
             "FROM index_words f JOIN index_text d ON d.text = f.text "
             "JOIN index_log k ON k.log = d.log "
             "LEFT JOIN unnest(?::bigint[], ?::bigint[]) AS w (log, upto) ON w.log = d.log "
-            f"WHERE f.words @@ ?::tsquery AND {conditions.format(time=TIME)} "
+            f"WHERE f.words @@ ?::tsquery AND {conditions} "
             f"ORDER BY {NEWEST} LIMIT ? OFFSET ?"
         )
         logs, upto = [log for log, _ in shown], [seq for _, seq in shown]

@@ -30,7 +30,7 @@ from hansard.state.redaction import Redactions
 _ALL: Final = 1 << 62
 
 #: Hits, and characters, that are ranked, the newest first; all others come after them.
-RANKED: Final = 500
+RANKED: Final = 200
 _READ: Final = 4 << 20
 
 _HIGHLIGHT: Final = "highlight(index_words, 0, ?, ?)"
@@ -249,8 +249,8 @@ class _Shown:
             inside = f"({inside} OR {inherited})"
         parts = [inside]
         for condition, value in (
-            ("{time} >= ?", query.since),
-            ("{time} < ?", query.until),
+            ("d.time >= ?", query.since),
+            ("d.time < ?", query.until),
             ("d.seq > 0 AND d.role = ?", query.role),
         ):
             if value is not None:

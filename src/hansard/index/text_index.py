@@ -196,11 +196,16 @@ class TextRows:
             )
             self._storage.full_text.add([(row[0], text) for row, text in waiting])
 
-    def set_title(self, log: TextLog, title: str) -> None:
-        """Make a session found by its title."""
-        if log.title:
-            self.remove("seq = 0", log)
-        self._insert(log, 0, "", "", title)
+    def set_title(self, log: TextLog, title: str, updated: str) -> None:
+        """Make a session found by its title, at the time of its last activity."""
+        if title != log.title:
+            if log.title:
+                self.remove("seq = 0", log)
+            self._insert(log, 0, updated, "", title)
+            self._storage.do("UPDATE index_log SET title = ? WHERE log = ?", title, log.log)
+        elif title:
+            retime = "UPDATE index_text SET time = ? WHERE log = ? AND seq = 0"
+            self._storage.do(retime, updated, log.log)
 
     def remove_stream(self, log: TextLog, stream: str) -> None:
         """Remove the text of an unfinished stream."""
@@ -261,10 +266,12 @@ class TextIndexer:
 
     def _read(self, session_id: str) -> bool:
         """Read what is new in a session; return whether that was all."""
-        row = self._storage.one("SELECT title, damaged FROM index_session WHERE id = ?", session_id)
-        if row is not None and not row[1]:
+        row = self._storage.one(
+            "SELECT title, updated FROM index_session WHERE id = ? AND NOT damaged", session_id
+        )
+        if row is not None:
             try:
-                return self._read_log(self._backend.log(session_id), title=row[0])
+                return self._read_log(self._backend.log(session_id), titled=row)
             except (SessionDeleted, *UNREADABLE):
                 self._forget(session_id)  # only some of its texts may be stored
         # In the trash, or damaged: only what forks show of it is found.
@@ -287,11 +294,13 @@ class TextIndexer:
             self._rows.remove("TRUE", log)
             self._storage.do("DELETE FROM index_log WHERE log = ?", log.log)
 
-    def _read_log(self, found: Log, *, title: str | None = None, upto: int = 0) -> bool:
+    def _read_log(
+        self, found: Log, *, titled: tuple[str, str] | None = None, upto: int = 0
+    ) -> bool:
         """Read what is new in a log, or what the step may; return whether that was all.
 
-        `title`: of a living session. `upto`: the last seq that forks show, of another: all of it is read, so
-        that a session that fails is not read again and again.
+        `titled`: title and last activity of a living session. `upto`: the last seq that forks show, of
+        another: all of it is read, so that a session that fails is not read again and again.
         """
         own = found.reader()
         head, first = own.head(), own.first()
@@ -314,7 +323,7 @@ class TextIndexer:
             log = self._begin(own.session_id, head, first, forked)
         # A fork inherits no more than the events before its own, whatever its first event says.
         at = 0 if forked is None else min(forked.seq, log.first, upto)
-        living = title is not None
+        living = titled is not None
         if forked is not None and (at, living) != (log.at, log.living):
             self._read_parent(forked.parent)
         reader = _LogReader(self._storage, self._rows, own, log, redactions)
@@ -322,9 +331,8 @@ class TextIndexer:
         self._change(log, living=living, at=at, seq=seq, stamp=stamp, checked=head.seq)
         if complete and forked is not None:
             reader.add_inherited(self._graph, taken, streams)
-        if complete and title is not None and title != log.title:
-            self._rows.set_title(log, title)
-            self._change(log, title=title)
+        if complete and titled is not None:
+            self._rows.set_title(log, *titled)
         return complete
 
     def _begin(

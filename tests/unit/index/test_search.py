@@ -12,6 +12,7 @@ import hansard
 from hansard import Store
 from hansard.index import sqlite_storage, text_index
 from tests.unit.disk_probe import flip, index_of
+from tests.unit.index.random_store import RandomStore
 from tools.crash.erasure import leaks
 
 
@@ -83,6 +84,30 @@ def test_hits_are_sorted_by_rank_then_time_and_a_limit_returns_the_first(
     assert len(found) == 48
     for limit in (1, 2, 3, 5, 11, 12, 40, 48):
         assert store.search("apple", limit=limit) == found[:limit]
+
+
+def test_a_frequent_word_is_found_as_a_rare_one_is(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways to find the newest hits return the same: all that match, sorted, or looked up by time."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        RandomStore(store, rng, [tmp_path]).do(80)
+        for number in range(30):
+            say(store, f"s{number % 7}", "x" * 20, "refund of Müller", role="tool")
+        for text in ("x*", "refund", "muller -x*", "refund OR x*"):
+            for scope in ("", "a/", "s3"):
+                for options in ({}, {"role": "user"}, {"limit": 3}, {"since": a_moment_ago()}):
+                    found = []
+                    for lookup in (0, 1 << 40):
+                        monkeypatch.setattr(sqlite_storage, "_LOOKUP", lookup)
+                        some = store.scoped(scope) if scope else store
+                        found.append(some.search(text, **options))
+                    assert found[0] == found[1]
+
+
+def a_moment_ago() -> datetime:
+    """Return a time before which some of a test's messages were added."""
+    return datetime.now(UTC) - timedelta(milliseconds=20)
 
 
 def test_filters(store: Store) -> None:
