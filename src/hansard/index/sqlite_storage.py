@@ -532,9 +532,11 @@ class FullText:
         """Return what an auxiliary function of FTS5 returns for those of some texts that match."""
         if not texts:
             return {}
+        # With a sign, the rows that match are scanned instead of looked up: 1 ms instead of 30 for 500 texts.
+        sign = "" if self._is_frequent(expression, len(texts)) else "+"
         rows = self._storage.all(
             f"SELECT rowid, {function} FROM index_words WHERE index_words MATCH ? "  # noqa: S608 - our own functions
-            f"AND rowid IN ({', '.join('?' * len(texts))})",
+            f"AND {sign}rowid IN ({', '.join('?' * len(texts))})",
             *values,
             expression,
             *texts,
