@@ -7,9 +7,9 @@ by other programs are found: in a small store at once, in a large one after a fe
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -18,7 +18,7 @@ from hansard import workspace as workspaces
 from hansard.backend.contract import Backend, Changed, Head, LogReader, between
 from hansard.errors import UNREADABLE, DiskFailed, HansardError, SessionDeleted
 from hansard.event.event import Event
-from hansard.event.kinds import HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED
+from hansard.event.kinds import CONTROL, HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED
 from hansard.index import SessionInfo
 from hansard.index.listing import decode_infos, label
 from hansard.index.sqlite_storage import RESIDUE, Storage
@@ -41,6 +41,9 @@ SAMPLE: Final = 64
 
 #: The stamp of a session that the system refused to read. No session has it, so it is read again each time.
 AGAIN: Final = ""
+
+#: Bytes of a log that is read once, instead of its first event, its control events and all of them apart.
+_SMALL: Final = 64 << 10
 
 #: Sessions per statement.
 _TOGETHER: Final = 100
@@ -100,22 +103,27 @@ def describe(
         thorough: read every event, even if a compaction saved the state.
     """
     own = backend.log(session_id).reader()
-    head, first = own.head(), own.first()
+    head, size = own.head(), own.size()
     if head is None:
         return None
-    size = own.size()
     if known is not None and (known.seq, known.size) == (head.seq, size):
         # It changed, and neither grew nor was compacted: it was found damaged, or another program wrote
         # into it. Trust no earlier state.
         known, thorough, graph = None, True, None
-    controls = own.controls()
+    events = _read_small(own, size) if known is None else []
+    first = events[0] if events else own.first()
+    controls = [event for event in events if event.kind in CONTROL] if events else own.controls()
     forked = None if first is None else lineage.fork_source(first)
     basis = Inherited(redaction.of(controls))
     if first is not None and forked is not None:
         graph = graph or ForkGraph(backend, thorough=thorough)
         basis = graph.seen(session_id, first, basis.redactions)
     start = _resume(own, head, known, basis.redactions, controls)
-    state, updated = _fold(own, start or basis.state, basis.redactions, head, thorough=thorough)
+    state = start or basis.state
+    if not state.seq and not thorough and not events:
+        state = fold.saved_state(own, head.seq, basis.redactions)
+    chunks = (chunk.events() for chunk in own.read(after=state.seq, upto=head.seq))
+    state, updated = _fold(state, [events] if events else chunks, basis.redactions)
     if not updated:
         # Only housekeeping is new.
         updated = known.updated if known and start is not None else last_activity(own, head)
@@ -151,6 +159,13 @@ def describe(
     )
 
 
+def _read_small(own: LogReader, size: int) -> list[Event]:
+    """Return all events of a log that one read returns; none of a larger one, or one with a saved state."""
+    if size > _SMALL or own.checkpoint() is not None:
+        return []
+    return [event for chunk in own.read() for event in chunk.events()]
+
+
 def _count_unsettling(controls: list[Event]) -> int:
     return sum(event.kind in UNSETTLING for event in controls)
 
@@ -179,15 +194,10 @@ def _resume(
     return state if last and last[-1].stamp == state.updated else None
 
 
-def _fold(
-    log: LogReader, state: State, redactions: Redactions, head: Head, *, thorough: bool
-) -> tuple[State, str]:
+def _fold(state: State, chunks: Iterable[list[Event]], redactions: Redactions) -> tuple[State, str]:
     """Add new events to a state; return it, and the time of the last activity among them."""
     updated = ""
-    if not state.seq and not thorough:
-        state = fold.saved_state(log, head.seq, redactions)
-    for chunk in log.read(after=state.seq, upto=head.seq):
-        events = chunk.events()
+    for events in chunks:
         state = fold.apply_all(state, [redactions.mask(event) for event in events])
         active = (event.stamp for event in reversed(events) if event.kind not in HOUSEKEEPING)
         updated = next(active, updated)
@@ -304,6 +314,9 @@ class _Refresh:
         (self._last,) = storage.one("SELECT coalesce(max(n), 0) FROM index_session")
         #: Sessions whose forks must be described again; True: thoroughly.
         self._unsettled: dict[str, bool] = {}
+        #: Rows that are not written yet, by table.
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._labels: list[tuple[int, str, str]] = []
 
     def run(self, wanted: set[str]) -> None:
         """Describe sessions again, and the forks that depend on them."""
@@ -337,6 +350,7 @@ class _Refresh:
                 )
                 if self._progress is not None:
                     self._progress(place, len(ids))
+            self._write()
 
     def _describe_one(
         self,
@@ -391,11 +405,9 @@ class _Refresh:
                 # What was counted is of another log, or was redacted in part.
                 storage.do("DELETE FROM index_tally WHERE n = ?", n)
             storage.do("DELETE FROM index_label WHERE n = ?", n)
-            storage.do("DELETE FROM index_entry WHERE id = ?", info.id)
         line = encode(info)
-        insert = "INSERT INTO index_entry (id, info, crc) VALUES (?, ?, ?)"
-        storage.do(insert, info.id, line.decode(), crc32(line))
-        storage.upsert(
+        self._add("index_entry", id=info.id, info=line.decode(), crc=crc32(line))
+        self._add(
             "index_session",
             n=n,
             id=info.id,
@@ -418,9 +430,19 @@ class _Refresh:
             unsettled=seen,
             state=found.state or None,
         )
-        labels = [(n, key, label(value)) for key, value in info.metadata.items()]
-        storage.do_all("INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)", labels)
-        storage.do("INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", info.id)
+        self._labels += [(n, key, label(value)) for key, value in info.metadata.items()]
+        self._add("index_unread", id=info.id)
+
+    def _add(self, table: str, **row: Any) -> None:
+        self._rows.setdefault(table, []).append(row)
+
+    def _write(self) -> None:
+        """Write the rows that wait."""
+        for table, rows in self._rows.items():
+            self._storage.upsert(table, rows)
+        add = "INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)"
+        self._storage.do_all(add, self._labels)
+        self._rows, self._labels = {}, []
 
     def _seen_by_forks(self, found: Description) -> int:
         """Return the number of changes to what forks inherit that descriptions of forks have seen.
@@ -437,7 +459,7 @@ class _Refresh:
         storage.do("DELETE FROM index_entry WHERE id = ?", row.id)
         for table in ("index_session", "index_label", "index_tally"):
             storage.do(f"DELETE FROM {table} WHERE n = ?", row.n)  # noqa: S608 - our own names
-        storage.do("INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", row.id)
+        self._add("index_unread", id=row.id)
         storage.put(RESIDUE, 1)
         self._unsettled[row.id] = False
 

@@ -73,7 +73,8 @@ def refresh(
             storage.do("DELETE FROM index_tally WHERE n = ?", n)
         else:
             tally = msgspec.json.encode(counted).decode()
-            storage.upsert("index_tally", n=n, seq=seq, bytes=size, saved=saved, data=tally)
+            row = {"n": n, "seq": seq, "bytes": size, "saved": saved, "data": tally}
+            storage.upsert("index_tally", [row])
         if progress is not None:
             progress(place, len(rows))
     return deleted
