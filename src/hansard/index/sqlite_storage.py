@@ -116,8 +116,9 @@ WORDS: Final = (
     "CREATE VIRTUAL TABLE index_words USING fts5(body, tokenize = 'unicode61 remove_diacritics 2')"
 )
 
-#: Bytes that FTS5 collects in memory before it writes a part of its index: with 1 MiB it mostly merges parts.
-_HASH_SIZE: Final = 8 << 20
+#: Bytes that FTS5 collects in memory before it writes a part of its index, and how many parts of a size it
+#: merges: with its own 1 MiB and 4, it mostly merges.
+_FTS5: Final = {"hashsize": 8 << 20, "automerge": 16}
 
 #: To look up one text takes as long as to sort this many that match.
 _LOOKUP: Final = 20
@@ -461,9 +462,8 @@ class FullText:
                 return
             with fts5_required():
                 self._storage.do(WORDS)
-            self._storage.do(
-                "INSERT INTO index_words (index_words, rank) VALUES ('hashsize', ?)", _HASH_SIZE
-            )
+            configure = "INSERT INTO index_words (index_words, rank) VALUES (?, ?)"
+            self._storage.do_all(configure, list(_FTS5.items()))
 
     def add(self, rows: Sequence[tuple[int, str]]) -> None:
         """Add texts, by their numbers."""

@@ -7,7 +7,6 @@ out, too: the text of a message is outside it.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -45,43 +44,40 @@ def of(message: object) -> str:
     """Return the searchable text of a message; empty if it has none."""
     if isinstance(message, dict) and origin_of(message) is not None:
         message = {key: value for key, value in message.items() if key != "origin"}
-    found = [text for text in _texts(message, 0, arguments=False) if text]
-    return "\n".join(found)
+    found: list[str] = []
+    _collect(message, 0, found, arguments=False)
+    return "\n".join(filter(None, found))
 
 
-def _texts(value: object, texts: int, *, arguments: bool) -> Iterator[str]:
-    """Yield the texts of a JSON value. `arguments`: it is a tool's arguments, or JSON in a string."""
+def _collect(value: object, texts: int, found: list[str], *, arguments: bool) -> None:
+    """Add the texts of a JSON value. `arguments`: it is a tool's arguments, or JSON in a string."""
     if isinstance(value, str):
-        yield from _of_text(value, texts)
+        inner = _json(value) if texts < _DEEPEST_TEXT else None
+        if inner is not None:
+            # Decoded: in the string itself, "\n" is a letter, and "é" may be an escape.
+            _collect(inner, texts + 1, found, arguments=True)
+        else:
+            found.append(_BINARY.sub(" ", value) if _may_be_binary(value) else value)
     elif isinstance(value, dict):
         for key, item in value.items():
             if arguments:
-                yield str(key)
-                yield from _texts(item, texts, arguments=True)
+                found.append(str(key))
+                _collect(item, texts, found, arguments=True)
             elif key not in LABELS:
-                yield from _texts(item, texts, arguments=key in _ARGUMENTS)
+                _collect(item, texts, found, arguments=key in _ARGUMENTS)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item, texts, arguments=arguments)
+            _collect(item, texts, found, arguments=arguments)
     elif arguments and isinstance(value, int | float) and not isinstance(value, bool):
-        yield str(value)
-
-
-def _of_text(text: str, texts: int) -> Iterator[str]:
-    inner = _json(text) if texts < _DEEPEST_TEXT else None
-    if inner is not None:
-        # Decoded: in the string itself, "\n" is a letter, and "é" may be an escape.
-        yield from _texts(inner, texts + 1, arguments=True)
-        return
-    yield _BINARY.sub(" ", text) if _may_be_binary(text) else text
+        found.append(str(value))
 
 
 def _may_be_binary(text: str) -> bool:
     """Return whether a text can contain such a run, which fills one of these stretches."""
-    return any(
-        " " not in (stretch := text[at : at + _STRETCH]) and "\n" not in stretch
-        for at in range(0, len(text) - _LONGEST + _STRETCH, _STRETCH)
-    )
+    for at in range(0, len(text) - _LONGEST + _STRETCH, _STRETCH):
+        if text.find(" ", at, at + _STRETCH) < 0 and text.find("\n", at, at + _STRETCH) < 0:
+            return True
+    return False
 
 
 def _json(text: str) -> Any:
@@ -96,7 +92,7 @@ def _json(text: str) -> Any:
 
 def split(text: str) -> str:
     """Return a text for the index: each character of a script without spaces is a word."""
-    if any(reserved in text for reserved in _RESERVED):
+    if "\0" in text or OPEN in text or CLOSE in text or PART in text:
         text = text.translate(_BLANKS)
     return text if text.isascii() else _UNSPACED.sub(_parted, text)
 
