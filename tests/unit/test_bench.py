@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench import compaction, contention, during_compaction, main
+from tools.bench import compaction, contention, during_compaction, index, main
 from tools.bench.conversation import conversation
 from tools.bench.result import Result, table
 
@@ -32,6 +32,9 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contention, "ROUNDS", 1)
     monkeypatch.setattr(contention, "SECONDS", 0.1)
     monkeypatch.setattr(contention, "COMPACTED", 8_000)
+    monkeypatch.setattr(index, "SESSIONS", 20)
+    monkeypatch.setattr(index, "MEGABYTES", 1)
+    monkeypatch.setattr(index, "ROUNDS", 1)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
         "processes_4_sync",
         "new_session",
         "own_compaction_read",
+        *(function.__name__ for function in index.ALL),
     ],
 )
 def test_measurements_run(name: str, tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ class _Row(msgspec.Struct):
     metadata: str
 
 
-def _fill(store: Store, count: int) -> None:
+def fill(store: Store, count: int) -> None:
+    """Create sessions with a title and a message."""
     for number in range(count):
         metadata = {"title": f"What was said in session {number}", "user": f"u{number % 97}"}
         session = store.create(f"s{number:06}", metadata=metadata)
@@ -94,7 +95,7 @@ def measure(directory: Path, count: int) -> dict[str, float]:
     """Fill a store, and return milliseconds by what was done."""
     found: dict[str, float] = {}
     with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
-        _fill(store, count)
+        fill(store, count)
         found["first index"] = _milliseconds(store.count)
         infos = store.sessions().items
         assert len(infos) == count

@@ -21,6 +21,7 @@ from tools.bench import (
     contention,
     during_compaction,
     everyday,
+    index,
     postgres,
     processes,
 )
@@ -37,6 +38,7 @@ GROUPS: dict[str, list[Callable[[Path], Result]]] = {
     "processes": processes.ALL,
     "contention": contention.ALL,
     "compaction": [*compaction.ALL, *during_compaction.ALL],
+    "index": index.ALL,
     "postgres": postgres.ALL,
 }
 
