@@ -21,7 +21,7 @@ from hansard.event.event import Event
 from hansard.event.kinds import CONTROL, HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED
 from hansard.index import SessionInfo
 from hansard.index.listing import decode_infos, label
-from hansard.index.sqlite_storage import RESIDUE, Storage
+from hansard.index.sqlite_storage import RESIDUE, Storage, upserting
 from hansard.state import fold, lineage, redaction
 from hansard.state.fold import HOUSEKEEPING, State, last_activity
 from hansard.state.fork_graph import ForkGraph, Inherited
@@ -52,6 +52,8 @@ Progress = Callable[[int, int], None]
 
 encode = msgspec.json.Encoder().encode
 
+
+_UNREAD: Final = "INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING"
 
 #: The columns of `KnownSession`.
 _KNOWN: Final = "id, n, unsettled, seq, created, updated, bytes, state"
@@ -314,9 +316,8 @@ class _Refresh:
         (self._last,) = storage.one("SELECT coalesce(max(n), 0) FROM index_session")
         #: Sessions whose forks must be described again; True: thoroughly.
         self._unsettled: dict[str, bool] = {}
-        #: Rows that are not written yet, by table.
-        self._rows: dict[str, list[dict[str, Any]]] = {}
-        self._labels: list[tuple[int, str, str]] = []
+        #: Statements that are not executed yet, with the values of each row.
+        self._waiting: dict[str, list[tuple[Any, ...]]] = {}
 
     def run(self, wanted: set[str]) -> None:
         """Describe sessions again, and the forks that depend on them."""
@@ -350,7 +351,9 @@ class _Refresh:
                 )
                 if self._progress is not None:
                     self._progress(place, len(ids))
-            self._write()
+            for statement, values in self._waiting.items():
+                self._storage.do_all(statement, values)
+            self._waiting.clear()
 
     def _describe_one(
         self,
@@ -405,44 +408,41 @@ class _Refresh:
                 # What was counted is of another log, or was redacted in part.
                 storage.do("DELETE FROM index_tally WHERE n = ?", n)
             storage.do("DELETE FROM index_label WHERE n = ?", n)
+            storage.do("DELETE FROM index_entry WHERE id = ?", info.id)
         line = encode(info)
-        self._add("index_entry", id=info.id, info=line.decode(), crc=crc32(line))
-        self._add(
-            "index_session",
-            n=n,
-            id=info.id,
-            stamp=stamp,
-            seq=info.seq,
-            created=info.created,
-            updated=info.updated,
-            title=info.title or "",
-            folded=(info.title or "").casefold(),
-            messages=info.message_count,
-            bytes=info.bytes,
-            tokens=_in_64_bits(info.input_tokens + info.output_tokens),
-            cost=info.cost,
-            parent=info.parent,
-            parent_created=found.parent_created,
-            archived=info.archived,
-            damaged=bool(info.damaged),
-            workspace=None if found.workspace is None else found.workspace.path,
-            workspace_id=(found.workspace and found.workspace.id) or "",
-            unsettled=seen,
-            state=found.state or None,
-        )
-        self._labels += [(n, key, label(value)) for key, value in info.metadata.items()]
-        self._add("index_unread", id=info.id)
+        entry = "INSERT INTO index_entry (id, info, crc) VALUES (?, ?, ?)"
+        self._later(entry, info.id, line.decode(), crc32(line))
+        columns = {
+            "n": n,
+            "id": info.id,
+            "stamp": stamp,
+            "seq": info.seq,
+            "created": info.created,
+            "updated": info.updated,
+            "title": info.title or "",
+            "folded": (info.title or "").casefold(),
+            "messages": info.message_count,
+            "bytes": info.bytes,
+            "tokens": _in_64_bits(info.input_tokens + info.output_tokens),
+            "cost": info.cost,
+            "parent": info.parent,
+            "parent_created": found.parent_created,
+            "archived": info.archived,
+            "damaged": bool(info.damaged),
+            "workspace": None if found.workspace is None else found.workspace.path,
+            "workspace_id": (found.workspace and found.workspace.id) or "",
+            "unsettled": seen,
+            "state": found.state or None,
+        }
+        self._later(upserting("index_session", *columns), *columns.values())
+        for key, value in info.metadata.items():
+            insert = "INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)"
+            self._later(insert, n, key, label(value))
+        self._later(_UNREAD, info.id)
 
-    def _add(self, table: str, **row: Any) -> None:
-        self._rows.setdefault(table, []).append(row)
-
-    def _write(self) -> None:
-        """Write the rows that wait."""
-        for table, rows in self._rows.items():
-            self._storage.upsert(table, rows)
-        add = "INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)"
-        self._storage.do_all(add, self._labels)
-        self._rows, self._labels = {}, []
+    def _later(self, statement: str, *values: Any) -> None:
+        """Execute a statement together with those for other sessions."""
+        self._waiting.setdefault(statement, []).append(values)
 
     def _seen_by_forks(self, found: Description) -> int:
         """Return the number of changes to what forks inherit that descriptions of forks have seen.
@@ -459,7 +459,7 @@ class _Refresh:
         storage.do("DELETE FROM index_entry WHERE id = ?", row.id)
         for table in ("index_session", "index_label", "index_tally"):
             storage.do(f"DELETE FROM {table} WHERE n = ?", row.n)  # noqa: S608 - our own names
-        self._add("index_unread", id=row.id)
+        self._later(_UNREAD, row.id)
         storage.put(RESIDUE, 1)
         self._unsettled[row.id] = False
 

@@ -425,18 +425,22 @@ class Storage:
 
     def put(self, key: str, value: Any) -> None:
         """Store a value about the index itself."""
-        self.upsert("index_meta", [{"key": key, "value": msgspec.json.encode(value).decode()}])
+        self.upsert("index_meta", key=key, value=msgspec.json.encode(value).decode())
 
-    def upsert(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Insert rows, or change those whose first column has the same value, if there are others."""
-        key, *others = rows[0]
-        sets = ", ".join(f"{name} = excluded.{name}" for name in others)
-        places = ", ".join("?" * len(rows[0]))
-        self.do_all(
-            f"INSERT INTO {table} ({', '.join(rows[0])}) VALUES ({places}) "  # noqa: S608 - our own names
-            + (f"ON CONFLICT ({key}) DO UPDATE SET {sets}" if sets else "ON CONFLICT DO NOTHING"),
-            [list(row.values()) for row in rows],
-        )
+    def upsert(self, table: str, **values: Any) -> None:
+        """Insert a row, or change the one whose first column has this value."""
+        self.do(upserting(table, *values), *values.values())
+
+
+@cache
+def upserting(table: str, key: str, *others: str) -> str:
+    """Return the statement that inserts a row, or changes the one with the same key."""
+    places = ", ".join("?" * (1 + len(others)))
+    sets = ", ".join(f"{name} = excluded.{name}" for name in others)
+    return (
+        f"INSERT INTO {table} ({', '.join([key, *others])}) VALUES ({places}) "  # noqa: S608 - our own names
+        f"ON CONFLICT ({key}) DO UPDATE SET {sets}"
+    )
 
 
 # -- texts --------------------------------------------------------------------------------------

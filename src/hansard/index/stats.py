@@ -73,8 +73,7 @@ def refresh(
             storage.do("DELETE FROM index_tally WHERE n = ?", n)
         else:
             tally = msgspec.json.encode(counted).decode()
-            row = {"n": n, "seq": seq, "bytes": size, "saved": saved, "data": tally}
-            storage.upsert("index_tally", [row])
+            storage.upsert("index_tally", n=n, seq=seq, bytes=size, saved=saved, data=tally)
         if progress is not None:
             progress(place, len(rows))
     return deleted

@@ -355,7 +355,7 @@ class TextIndexer:
             checked=head.seq,
             title="",
         )
-        self._storage.upsert("index_log", [log._asdict()])
+        self._storage.upsert("index_log", **log._asdict())
         return log
 
     def _change(self, log: TextLog, **values: Any) -> None:
