@@ -30,20 +30,14 @@ class Leftover(msgspec.Struct, frozen=True):
             an active log).
         where: the file.
         bytes: its size, or the size of the fragments.
-        age: seconds since it was last written.
-        pid: the process that created it, as numbered in its PID namespace; None if unknown.
         living: a process holds the lock on it, and is still writing it.
-        command: the program of that process, if it runs on this machine.
         count: number of fragments; 1 for a file.
     """
 
     what: Literal["temporary", "staged", "damaged", "discarded"]
     where: str
     bytes: int
-    age: float
-    pid: int | None = None
     living: bool = False
-    command: str = ""
     count: int = 1
 
 
@@ -64,18 +58,6 @@ class UnexpectedFiles(msgspec.Struct, frozen=True):
     what: Odd
     count: int
     where: list[str]
-
-
-class MarksFiles(msgspec.Struct, frozen=True):
-    """The change markers: files that list the sessions that changed since the last index refresh.
-
-    Attributes:
-        epochs: number of files, one for each index epoch.
-        bytes: their total size.
-    """
-
-    epochs: int = 0
-    bytes: int = 0
 
 
 class IndexStatus(msgspec.Struct, frozen=True):
@@ -140,10 +122,7 @@ class DatabaseServer(msgspec.Struct, frozen=True):
         schema: the schema of the tables.
         bytes: size of the tables, including the index.
         standby: it is a read-only standby of another server.
-        fsync: its setting `fsync`.
-        full_page_writes: its setting `full_page_writes`.
-        synchronous_commit: its setting `synchronous_commit`.
-        synchronous_standby_names: its setting `synchronous_standby_names`.
+        fsync, full_page_writes, synchronous_commit, synchronous_standby_names: its settings of these names.
         followers: connected standbys, each with its state: `async`, `potential`, `sync` or `quorum`; empty if
             the role must not read them.
     """
@@ -169,6 +148,5 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     locks: list[HeldLock] = []
     leftovers: list[Leftover] = []
     oddities: list[UnexpectedFiles] = []
-    marks: MarksFiles = MarksFiles()
     index: IndexStatus = IndexStatus()
     server: DatabaseServer | None = None

@@ -298,11 +298,6 @@ def is_temporary(name: str) -> bool:
     return re.fullmatch(_TEMPORARY, name) is not None
 
 
-def temporary_pid(name: str) -> int | None:
-    """Return the process that created a temporary file; None if it is another file."""
-    return int(name.split("-")[-2]) if is_temporary(name) else None
-
-
 def index_database(inode: int, changed: int) -> str:
     """Return the name of the index's database, by inode and ctime (in ns) of the file `INDEX` (F-155).
 

@@ -60,7 +60,6 @@ class Diagnosis(StoreStatus, frozen=True, kw_only=True):
         locks: the locks that processes hold now.
         leftovers: files that no event needs.
         oddities: files that are not as hansard creates them.
-        marks: the change markers.
         index: the index.
         server: the server of a store in PostgreSQL; None for files.
         diagnostics: the diagnostics, problems first.

@@ -5,7 +5,6 @@ created or removed concurrently is not reported.
 """
 
 import re
-import time
 from contextlib import suppress
 from typing import Final
 
@@ -17,7 +16,6 @@ from hansard.backend.status import (
     Home,
     IndexStatus,
     Leftover,
-    MarksFiles,
     Odd,
     StoreStatus,
     UnexpectedFiles,
@@ -61,7 +59,6 @@ def examine(root: StoreDirectory) -> StoreStatus:
         oddities=[
             UnexpectedFiles(what, len(at), sorted(at)[:NAMED]) for what, at in found.odd.items()
         ],
-        marks=MarksFiles(len(found.marks), sum(found.marks)),
         index=_index(root),
     )
 
@@ -126,14 +123,11 @@ class _Examiner:
     """Walks through the directories of a store and collects what it finds."""
 
     def __init__(self, root: StoreDirectory) -> None:
-        self._now = time.time()
         self._owner = disk.status(root.descriptor).st_uid
         self._holders = disk.lock_holders()
         self.locks: list[HeldLock] = []
         self.leftovers: list[Leftover] = []
         self.odd: dict[Odd, list[str]] = {}
-        #: The sizes of the change markers.
-        self.marks: list[int] = []
         self._look_whose(root.path, disk.status(root.descriptor))
         self._look_into(root.descriptor, root.path)
 
@@ -176,14 +170,11 @@ class _Examiner:
             self._note("owner", path)
 
     def _look_at_file(self, directory: int, path: str, status: disk.Status, *parts: str) -> None:
-        age = self._now - status.st_mtime
         match parts:
             case [_, _, names.LOG]:
-                self._look_for_fragments(directory, path, age)
+                self._look_for_fragments(directory, path)
             case [_, _, name] if name.startswith(_DAMAGED):
-                self.leftovers.append(Leftover("damaged", path, status.st_size, age))
-            case [names.MARKS, name] if name.isdecimal():
-                self.marks.append(status.st_size)
+                self.leftovers.append(Leftover("damaged", path, status.st_size))
             case [*_, name] if name in {names.LOCK, names.COMPACTION, names.HOLDER}:
                 pid = self._holders.get((status.st_dev, status.st_ino))
                 if pid is not None:
@@ -192,7 +183,7 @@ class _Examiner:
             case _:
                 pass
 
-    def _look_for_fragments(self, directory: int, path: str, age: float) -> None:
+    def _look_for_fragments(self, directory: int, path: str) -> None:
         """Record the discarded fragments of unfinished appends in an active log."""
         # `verify` reports damage of the log.
         with suppress(Damaged, UnknownFormat, DiskFailed, UnsafePath):
@@ -204,10 +195,9 @@ class _Examiner:
             found = [one.length for piece in pieces for one in segment_scan.discarded(piece.data)]
             if found:
                 size, count = sum(found), len(found)
-                self.leftovers.append(Leftover("discarded", path, size, age, count=count))
+                self.leftovers.append(Leftover("discarded", path, size, count=count))
 
     def _look_at_temporary(self, directory: int, name: str, path: str, status: disk.Status) -> None:
-        holder = self._holders.get((status.st_dev, status.st_ino))
         is_file, living = disk.kind(status) == "file", False
         with suppress(OSError):  # hansard did not create what cannot be opened
             living = is_file and disk.is_in_use(directory, name)
@@ -216,10 +206,7 @@ class _Examiner:
                 what="staged" if name.startswith(f".tmp-{names.STAGED}-") else "temporary",
                 where=path,
                 bytes=status.st_size if is_file else 0,
-                age=self._now - status.st_mtime,
-                pid=names.temporary_pid(name) if holder is None else holder,
                 living=living,
-                command="" if holder is None else disk.command_of(holder),
             )
         )
 

@@ -108,5 +108,4 @@ def _facts(found: "hansard.Diagnosis") -> list[tuple[str, str]]:
         ("locks", f"{len(found.locks):,} held"),
         ("leftovers", f"{len(found.leftovers):,}"),
         ("index", listed),
-        ("marks", f"{many(found.marks.epochs, 'epoch')}, {size(found.marks.bytes)}"),
     ]
