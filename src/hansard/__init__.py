@@ -13,6 +13,8 @@ To read the source, follow one event from append to view: `session` → `event/c
 docs/architecture.md describes the layers; docs/format.md specifies the files.
 """
 
+# ruff: noqa: F403, F405 - all errors are public, and listed below
+
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
@@ -103,30 +105,7 @@ _LATER = dict.fromkeys(__all__, "errors") | {
 if TYPE_CHECKING:
     from hansard import aio as aio
     from hansard.backend.contract import Finding, Health, Record, RepairReport
-    from hansard.errors import (
-        BackendUnavailable,
-        Closed,
-        Damaged,
-        DiskFailed,
-        HansardError,
-        InUse,
-        InvalidEvent,
-        InvalidExport,
-        InvalidSessionId,
-        LockTimeout,
-        NothingToImport,
-        ReadOnly,
-        Reentered,
-        SecretRefused,
-        SeqConflict,
-        SessionDeleted,
-        SessionExists,
-        SessionNotFound,
-        StoreNotFound,
-        SyncFailed,
-        UnknownFormat,
-        UnsafePath,
-    )
+    from hansard.errors import *
     from hansard.event.event import Event
     from hansard.follow import FollowedEvent, Follower
     from hansard.index import DayStats, Hit, Page, SessionInfo, StoreStats
