@@ -144,8 +144,6 @@ REFUSED: list[tuple[str, int, str]] = [
     ("ls --until 0001-01-01T00:00+14:00", 2, "must be a time such as"),
     ("ls --where user", 2, "--where must be KEY=VALUE, got 'user'"),
     ("ls --tree --limit 3", 2, "--tree excludes --limit"),
-    ("ls --tree --count", 2, "--tree and --count exclude each other"),
-    ("ls --count --sort id", 2, "--count excludes --sort"),
     ("ls --limit -1", 2, "--limit"),
 ]
 

@@ -26,7 +26,6 @@ def test_every_line_of_a_log_with_its_place(store: Path) -> None:
     assert [r["text"] for r in done.lines] == log.read_text().splitlines()
     told = hansard("dump", "agent/1", store=store).out
     assert told.startswith("log.jsonl        0 +")
-    assert hansard("dump", "agent/1", "--problems", store=store) == (0, "", "")
 
 
 @pytest.mark.parametrize("place", ["middle", "header", "tail"])
@@ -47,7 +46,6 @@ def test_what_is_wrong_is_shown_in_its_place(place: str, store: Path) -> None:
     assert len(done.lines) == count
     bad = [record for record in done.lines if record["problem"]]
     assert bad
-    shown = hansard("dump", "agent/1", "--problems", store=store)
+    shown = hansard("dump", "agent/1", store=store)
     assert shown.code == 1
-    assert len(shown.out.splitlines()) == len(bad)
-    assert "← " in shown.out
+    assert shown.out.count("  ← ") == len(bad)

@@ -77,8 +77,6 @@ def test_a_line_says_what_the_library_does(many: Path, tmp_path: Path) -> None:
     with library.open(many, read_only=True) as store:
         (info,) = store.sessions(prefix="support/4").items
     assert line == {**{f: getattr(info, f) for f in info.__struct_fields__}, "depth": 0}
-    assert hansard("ls", "--count", store=many).out == "5\n"
-    assert hansard("ls", "--count", "--all", "--json", store=many).json == {"count": 6}
 
 
 def test_pages_say_how_to_go_on(many: Path) -> None:
@@ -176,7 +174,6 @@ def test_a_damaged_session_is_flagged_and_hides_no_other(
     shown = terminal("ls", store=store, columns=120)
     assert shown.wait() == 1
     assert b"\x1b[1;31magent/1-b" in shown.raw
-    assert hansard("ls", "--count", "--damaged", store=store) == (0, "1\n", "")
 
 
 def test_forks_are_drawn_under_their_parents(many: Path, terminal: OpenTerminal) -> None:

@@ -1,7 +1,5 @@
 """`hansard dump`: print raw log records."""
 
-import click
-
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, define, full_option, session_of
 
@@ -9,13 +7,11 @@ from hansard.cli.command import FAILED, Call, define, full_option, session_of
 @define(
     "dump",
     "dump support/42",
-    "dump support/42 --problems  # only damaged records",
     "dump support/42 --json | jq -r 'select(.file == \"log.jsonl\") | .text'",
 )
 @arguments.session_argument
-@click.option("--problems", is_flag=True, help="Only damaged records")
 @full_option
-def command(call: Call, session_id: str, *, problems: bool, full: bool) -> int | None:
+def command(call: Call, session_id: str, *, full: bool) -> int | None:
     """Print raw log records.
 
     Prints every line of the session's own files with its offset, damaged lines included. In a sealed segment,
@@ -28,8 +24,6 @@ def command(call: Call, session_id: str, *, problems: bool, full: bool) -> int |
         session = session_of(store, session_id)
         for record in session.dump():
             bad = bad or bool(record.problem)
-            if problems and not record.problem:
-                continue
             text = record.raw.decode(errors="backslashreplace").removesuffix("\n")
             if call.screen.json:
                 shown = record._asdict()

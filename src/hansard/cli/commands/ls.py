@@ -88,7 +88,6 @@ _PAST: Final = "│  "
 )
 @click.option("--cursor", metavar="TEXT", help="Page token to continue from")
 @click.option("--tree", is_flag=True, help="Show forks under their parents")
-@click.option("--count", is_flag=True, help="Only print the number of sessions")
 def ls(
     call: Call,
     where: tuple[str, ...],
@@ -101,7 +100,6 @@ def ls(
     damaged: bool,
     reverse: bool,
     tree: bool,
-    count: bool,
     **filters: Any,
 ) -> int | None:
     """List sessions.
@@ -110,10 +108,11 @@ def ls(
     gets every value in full. If there are more than --limit, the last line shows how to continue; in a pipe,
     on stderr.
 
-    With --json: one session per line; with --count, one document. Exit 1 if a listed session is damaged.
+    With --json: one session per line. Exit 1 if a listed session is damaged.
     """
     screen = call.screen
-    _check(tree=tree, count=count, paged=bool(limit or cursor), sorted_=bool(sort or reverse))
+    if tree and (limit or cursor):
+        raise click.UsageError("--tree excludes --limit and --cursor")
     filters["where"] = dict(_condition(pair) for pair in where)
     filters["archived"] = True if archived else None if everything or damaged else False
     filters["damaged"] = True if damaged else None
@@ -123,11 +122,6 @@ def ls(
     with call.finding() as store:
         if filters["parent"] is not None:
             session_of(store, filters["parent"])
-        if count:
-            found = store.count(**filters)
-            screen.document({"count": found})
-            screen.line(str(found))
-            return None
         if limit is None and screen.terminal and not tree:
             limit = _SCREENFUL
         with screen.progress("reading sessions", unit="sessions", least=_SLOW) as progress:
@@ -147,16 +141,6 @@ def ls(
     if hidden:
         screen.hint(f"{many(hidden, 'archived session')} not shown; --all includes them")
     return _report_damaged(screen, page.items)
-
-
-def _check(*, tree: bool, count: bool, paged: bool, sorted_: bool) -> None:
-    """Raise for options that exclude each other."""
-    if tree and count:
-        raise click.UsageError("--tree and --count exclude each other")
-    if tree and paged:
-        raise click.UsageError("--tree excludes --limit and --cursor")
-    if count and (paged or sorted_):
-        raise click.UsageError("--count excludes --sort, --limit and --cursor")
 
 
 def _condition(pair: str) -> tuple[str, Any]:
