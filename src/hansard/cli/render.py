@@ -50,8 +50,6 @@ class EventPrinter:
         self._full = full
         #: The stream whose parts were printed last, its first seq, and their text.
         self._stream: tuple[str, int, str] | None = None
-        #: The stream whose emptied parts were printed last.
-        self._emptied: str | None = None
         #: The names of tools without a result so far, by call ids.
         self._called: dict[str, str] = {}
 
@@ -61,9 +59,8 @@ class EventPrinter:
         if event.kind == "message.part" and not alone:
             if self._part(event, data, session):
                 return
-            emptied, self._emptied = self._emptied, data.get("stream")
-            if not data.get("over") and emptied == self._emptied:
-                return  # one line for all emptied parts of a stream
+            if not data.get("text") and not data.get("over"):
+                return  # emptied by a compaction: the message, or its end, follows
         streamed = self._stream
         self.end()
         head = self._head(event, session)

@@ -143,13 +143,9 @@ class Compaction:
                 connections.run(_SAVE, {"session": self._row.session, **params})
         finally:
             lock.close()
-        return self._result(changes)
-
-    def _result(self, changes: list[_Change]) -> CompactionResult:
         if not changes:
             return CompactionResult(0, 0, 0, 0)
-        size = self._row.size
-        saved = sum(change.saved for change in changes)
+        size, saved = self._row.size, sum(change.saved for change in changes)
         return CompactionResult(size, size - saved, 1, len(changes))
 
     # -- which rows to rewrite ------------------------------------------------------------------
