@@ -27,7 +27,7 @@ CONCURRENCY = (
         "                            target = self._target()\n",
         "                            target = self._target()\n"
         "                            self._sync(target)\n",
-        ("tests/faults/test_group_commit.py", "-k", "share_one_write or interrupted_lone"),
+        (f"{_LOCKS}::test_the_lock_is_not_held_during_a_sync",),
     ),
     Mutant(
         "a deleted lock file is not noticed",
