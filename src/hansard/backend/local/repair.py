@@ -109,9 +109,8 @@ class _Repair:
         self._missed: list[tuple[int, int]] = []
         #: The first seq of the log, if the active segment says it.
         self._begin: int | None = None
-        self._findings: list[Finding] = []
-        self._kept: list[str] = []
-        self._lost: list[tuple[int, int]] = []
+        #: What is known of the result, except for `salvaged` and `controls`.
+        self._report = RepairReport(self.session_id)
         self._salvaged = 0
 
     def path(self, file: str = "") -> str:
@@ -282,10 +281,6 @@ class _Repair:
             and last + 1 < old.first
             and not any(left.has_any(last + 1, old.first - 1) for _, left in damaged)
         ]
-        missing = [
-            Finding("damage", self.path(), 0, 0, f"the segment with events {a} to {b} is missing")
-            for a, b in self._missed
-        ]
         begins = [a for a, _ in self._missed if self.fill_missing]
         if damaged:
             first = damaged[0][0]
@@ -296,32 +291,25 @@ class _Repair:
         begin = min(begins, default=format.MAX_SEQ)
         # Without `fill_missing`, the new segment must not give up the events of a file that may be restored.
         if not begins or not (self.fill_missing or all(b < begin for _, b in self._missed)):
-            return RepairReport(self.session_id)
+            return self._report
         for old, _ in damaged:
             self._keep(old)
-        if self.fill_missing:
-            self._findings += missing
+        for a, b in self._missed if self.fill_missing else ():
+            reason = f"the segment with events {a} to {b} is missing"
+            self._report.findings.append(Finding("damage", self.path(), 0, 0, reason))
         if active.valid is not None:
             upto = active.valid.end.seq
         else:
             # Of sealed segments only if it is not known where the active one begins.
             ends = [left.upto for old, left in damaged if old is active or headless]
             upto = max(active.first - 1, self.known.seq, *ends)
-        unchecked = sorted({seq for _, left in damaged for seq in left.unchecked})
-        temporary = self._write(start, begin, upto, unchecked)
+        self._report.unchecked[:] = sorted({seq for _, left in damaged for seq in left.unchecked})
+        temporary = self._write(start, begin, upto)
         self.root.marks.leave(self.root.descriptor, self.name)
         self._replace_lock()
         self._put_in_place(temporary, begin)
         controls = sum(left.controls for _, left in damaged)
-        return RepairReport(
-            self.session_id,
-            self._findings,
-            self._salvaged,
-            self._lost,
-            unchecked,
-            controls,
-            self._kept,
-        )
+        return msgspec.structs.replace(self._report, salvaged=self._salvaged, controls=controls)
 
     def _keep(self, old: _File) -> None:
         """Copy a damaged file, durably. Not a link: link counts tell open handles of a replacement."""
@@ -331,12 +319,13 @@ class _Repair:
         disk.sync(target)
         disk.publish(self.directory, temporary, name)
         disk.sync_directory(self.directory)
-        self._kept.append(name)
-        self._findings += [Finding("damage", self.path(old.name), *found) for found in old.findings]
+        self._report.kept.append(name)
+        where = self.path(old.name)
+        self._report.findings.extend(Finding("damage", where, *found) for found in old.findings)
 
-    def _write(self, start: int, begin: int, upto: int, unchecked: list[int]) -> str:
+    def _write(self, start: int, begin: int, upto: int) -> str:
         """Write the new segment, synced and read once more; return its temporary name."""
-        created = self._created()
+        report, created = self._report, self._created()
         head = self._header(created, start, begin)
         temporary, file = self._temporary(names.LOG)
         writer = SegmentWriter(file, head, Position(len(head), begin - 1, format.crc32(head)))
@@ -344,12 +333,11 @@ class _Repair:
             writer.copy(line, unknown)
         damage = [
             {"file": where.rpartition("/")[2], "offset": offset, "length": length, "reason": reason}
-            for _, where, offset, length, reason in self._findings[:_NAMED]
+            for _, where, offset, length, reason in report.findings[:_NAMED]
         ]
-        facts = {"damage": damage, "lost": self._lost[:_NAMED], "unchecked": unchecked[:_NAMED]}
+        lost, unchecked = report.lost[:_NAMED], report.unchecked[:_NAMED]
+        facts = {"damage": damage, "lost": lost, "unchecked": unchecked, "kept": report.kept}
         facts = {name: value for name, value in facts.items() if value}
-        if self._kept:
-            facts["kept"] = self._kept
         data = msgspec.Raw(msgspec.json.encode(facts))
         writer.copy(Line(upto + 1, self._now, data, "", kind=SESSION_REPAIRED, control=True))
         writer.finish()
@@ -381,12 +369,13 @@ class _Repair:
         # The file that the event was in, or should have been in.
         old = next((old for old in reversed(used) if old.first <= seq), used[0])
         kept = names.damaged(old.name, self._now)
-        if kept not in self._kept or any(first <= seq <= last for first, last in self._missed):
+        if kept not in self._report.kept or any(
+            first <= seq <= last for first, last in self._missed
+        ):
             kept = ""
-        if self._lost and self._lost[-1][1] == seq - 1:
-            self._lost[-1] = (self._lost[-1][0], seq)
-        else:
-            self._lost.append((seq, seq))
+        lost = self._report.lost
+        first = lost.pop()[0] if lost and lost[-1][1] == seq - 1 else seq
+        lost.append((first, seq))
         return Line(
             seq, time, msgspec.Raw(msgspec.json.encode({"kept": kept})), "", kind=EVENT_LOST
         )
