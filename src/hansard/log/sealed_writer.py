@@ -6,7 +6,7 @@ file with a temporary name, which the caller renames. Nothing here takes a lock.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -105,12 +105,6 @@ class SealedWriter:
         lines = format.decode_lines(piece.data)
         for line, raw in zip(lines, piece.data.split(b"\n"), strict=False):
             self._put(raw + b"\n", line.seq, format.crc_after(raw + b"\n", self.position.crc))
-
-    def note(self, word: str, time: bytes, data: dict[str, Any]) -> None:
-        """Add a note."""
-        end = self.position
-        raw, crc = format.note(word, end.seq, time, data, end.crc, ctl=self.ctl)
-        self._put(raw, end.seq, crc)
 
     def _put(self, raw: bytes, seq: int, crc: int) -> None:
         self._take(raw, Position(self.position.offset + len(raw), seq, crc))
