@@ -384,8 +384,8 @@ _STEP: Final = 1024
 class Unpacked(NamedTuple):
     """What could be decompressed of a damaged segment."""
 
-    #: None if it is damaged.
-    segment_index: SegmentIndex | None
+    #: The last seq, if the index is intact.
+    last: int | None
     findings: list[ScanFinding]
     #: Running checksums that are known at offsets of what was decompressed.
     known_at: dict[int, int]
@@ -399,7 +399,7 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
     """
     known_at: dict[int, int] = {}
     size, last = 0, b""
-    index: SegmentIndex | None = None
+    last_seq: int | None = None
     try:
         sealed = SealedSegment(disk.duplicate(descriptor), path, None)
     except Damaged as error:
@@ -407,7 +407,7 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
         frames = _frames_in_order(descriptor, findings)
     else:
         findings = []
-        index = sealed.index
+        last_seq = sealed.index.last
         frames = _frames_by_index(sealed, findings)
     for crc, lines in frames:
         if crc is not None:
@@ -417,7 +417,7 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
         last = lines or last
     if last and not last.endswith(b"\n"):
         disk.write_all(target, b"\n")
-    return Unpacked(index, findings, known_at)
+    return Unpacked(last_seq, findings, known_at)
 
 
 def _frames_by_index(
@@ -435,11 +435,6 @@ def _frames_by_index(
             findings.append(ScanFinding(at, length, reason))
         yield sealed.index.frames[place].crc, lines
         at += length
-    try:
-        sealed.check()
-    except Damaged as error:
-        if not any(f.offset <= error.offset < f.offset + f.length for f in findings):
-            findings.append(ScanFinding(error.offset, 0, error.reason))
 
 
 def _frames_in_order(

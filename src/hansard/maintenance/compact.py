@@ -260,7 +260,6 @@ class PinnedSeqs:
         near = list(islice(self._below(session_id), self._checked))
         stamps = self._backend.stamps(near) if near else {}
         for fork in near:
-            # One in the trash has no stamp, and does not change there.
             if stamps.get(fork, "") not in {"", self._stamps[fork]}:
                 self._read(fork, stamps[fork])
                 self._pin(fork)
@@ -278,16 +277,13 @@ class PinnedSeqs:
                     yield fork
 
     def _read_store(self) -> None:
-        # The trash twice: a session that is deleted concurrently is in one of the three. And only the first
-        # time: a fork that is known stays known when it is deleted, since it can be restored.
-        first = self._version is None
-        found = set(self._backend.ids(trash=True)) if first else set()
+        # The trash twice: a session that is deleted concurrently is in one of the three.
+        trash = {*self._backend.ids(trash=True)}
         stamps = self._backend.stamps()
-        if first:
-            found.update(self._backend.ids(trash=True))
-        for session_id in sorted({*found, *stamps}):
+        for session_id in sorted({*trash, *stamps, *self._backend.ids(trash=True)}):
+            # One in the trash has no stamp, and does not change there.
             stamp = stamps.get(session_id, "")
-            if not stamp or self._stamps.get(session_id) != stamp:
+            if self._stamps.get(session_id) != stamp:
                 self._read(session_id, stamp)
         self._children, self._pins = {}, {}
         for session_id, fork in self._forks.items():

@@ -6,7 +6,7 @@ last seq and when it began.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -119,37 +119,31 @@ _INTERNAL: Final = "~"
 
 def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
     """Check sessions one by one; a session that cannot be read is a finding and does not stop the others."""
-    reports = []
+    reports: list[SessionReport] = []
     sound: set[str] = set()
     for session_id in sorted(session_ids):
-        try:
+        with _reporting(backend, session_id, reports):
             reports.append(verify_session(backend, session_id, sound))
-        except (SessionDeleted, SessionNotFound):
-            continue  # deleted since it was listed
-        except (DiskFailed, UnknownFormat, UnsafePath) as error:
-            finding = Finding("damage", backend.where, 0, 0, str(error))
-            reports.append(SessionReport(session_id, 0, [finding]))
-    return StoreReport([*reports, *_verify_internal(backend)])
+    # The internal logs are not sessions, and belong to the unscoped store.
+    if not backend.prefix:
+        with _reporting(backend, _INTERNAL, reports):
+            for name in backend.internals():
+                with _reporting(backend, _INTERNAL + name, reports):
+                    if findings := backend.internal(name).verify():
+                        reports.append(SessionReport(_INTERNAL + name, 0, findings))
+    return StoreReport(reports)
 
 
-def _verify_internal(backend: Backend) -> Iterator[SessionReport]:
-    """Check the internal logs, which are not sessions; yield only reports with findings."""
-    if backend.prefix:
-        return  # a scoped store; they belong to the unscoped one
+@contextmanager
+def _reporting(backend: Backend, name: str, reports: list[SessionReport]) -> Iterator[None]:
+    """Add a report of what cannot be read."""
     try:
-        found = backend.internals()
-    except (DiskFailed, UnsafePath) as error:
-        yield SessionReport(_INTERNAL, 0, [Finding("damage", backend.where, 0, 0, str(error))])
-        return
-    for name in found:
-        try:
-            findings = backend.internal(name).verify()
-        except SessionNotFound:
-            continue  # dropped since it was listed
-        except (DiskFailed, UnknownFormat, UnsafePath) as error:
-            findings = [Finding("damage", backend.where, 0, 0, str(error))]
-        if findings:
-            yield SessionReport(_INTERNAL + name, 0, findings)
+        yield
+    except (SessionDeleted, SessionNotFound):
+        pass  # deleted since it was listed
+    except (DiskFailed, UnknownFormat, UnsafePath) as error:
+        finding = Finding("damage", backend.where, 0, 0, str(error))
+        reports.append(SessionReport(name, 0, [finding]))
 
 
 # -- repair -------------------------------------------------------------------------------------

@@ -238,9 +238,7 @@ class _Repair:
                 for lost in remains.findings
                 if lost.length > len(b"\0\n")  # a frame that is lost is among the others
             ]
-            found.findings = [*unpacked.findings, *inner]
-            if unpacked.segment_index is not None:
-                found.last = unpacked.segment_index.last
+            found.findings, found.last = [*unpacked.findings, *inner], unpacked.last
         else:
             remains = Remains(Raw(disk.duplicate(descriptor), path), before)
             found.findings, found.last = remains.findings, remains.sealed_at
