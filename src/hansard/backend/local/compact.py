@@ -274,25 +274,22 @@ class _Compaction:
         first, part = group[0].first, group[0].part
         segment = self.reader.segment
         fingerprint = self.filter.fingerprint(first, group[-1].last)
+        # A segment that is compressed for the first time can often stay as it is, line for line.
+        plain = (
+            len(group) == 1
+            and group[0].sealed is None
+            and not fingerprint
+            and group[0].name not in self._altered
+        )
+        if plain:
+            start = part.start
+            head = part.reader.segment.read(0, start.offset)
+        else:
+            facts = {"created": segment.time}
+            time = segment.time.encode()
+            head, start = header(segment.session_id, before=first - 1, time=time, facts=facts)
         temporary = names.temporary(name)
-        descriptor = disk.create_file(self.directory, temporary)
-        try:
-            # A segment that is compressed for the first time can often stay as it is, line for line.
-            plain = (
-                len(group) == 1
-                and group[0].sealed is None
-                and not fingerprint
-                and group[0].name not in self._altered
-            )
-            if plain:
-                start = part.start
-                head = part.reader.segment.read(0, start.offset)
-            else:
-                time = segment.time
-                facts = {"created": time}
-                head, start = header(
-                    segment.session_id, before=first - 1, time=time.encode(), facts=facts
-                )
+        with disk.temporary_file(self.directory, temporary) as descriptor:
             writer = SealedWriter(
                 descriptor,
                 head,
@@ -315,11 +312,6 @@ class _Compaction:
             # It is complete and durable before it has a name; a crash before leaves the old ones.
             disk.move(self.directory, temporary, self.directory, name)
             disk.sync_directory(self.directory)
-        except BaseException:
-            disk.discard(self.directory, temporary)
-            raise
-        finally:
-            disk.close(descriptor)
         return True
 
     def _read_back(self, name: str, start: Position, end: Position) -> None:
