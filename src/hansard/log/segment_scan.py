@@ -462,18 +462,20 @@ def _salvaged(items: Iterable[ScannedLine]) -> Iterator[ScannedLine]:
     were assigned again (F-30).
     """
     held: list[ScannedLine] = []
+    highest = -1  # their highest seq
     for item in items:
         line = item.record
-        if line is not None:
+        if line is not None and line.seq <= highest:
             held = [
                 old
                 for old in held
                 if old.record is None or old.reason == _MOVED or old.record.seq < line.seq
             ]
         held.append(item)
+        highest = highest if line is None else max(highest, line.seq)
         if line is not None and line.more == 0:
             yield from held
-            held = []
+            held, highest = [], -1
     yield from held
 
 

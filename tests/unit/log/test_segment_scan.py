@@ -150,3 +150,26 @@ def test_only_complete_appends_are_kept(tmp_path: Path) -> None:
     found = [(line.seq, line.more) for line in kept if isinstance(line, Line)]
     assert found == [(1, 0), (2, 1), (3, 0)]
     assert len(kept) == len(found)
+
+
+def test_each_line_of_a_batch_is_looked_at_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-77: to salvage a batch costs its length, and not the square of it."""
+    log = begun()
+    for more in reversed(range(500)):
+        log.message({"n": more}, f',"more":{more}' if more else "")
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(log.data)
+    looks: list[segment_scan.ScannedLine] = []
+    record = segment_scan.ScannedLine.record.fget
+    assert record is not None
+
+    def look(seen: segment_scan.ScannedLine) -> Line | None:
+        looks.append(seen)
+        return record(seen)
+
+    monkeypatch.setattr(segment_scan.ScannedLine, "record", property(look))
+    kept = list(segment_scan.salvage(Segment(os.open(path, os.O_RDONLY), str(path), None)))
+    assert len(kept) == 501
+    assert len(looks) < 5 * len(kept)
