@@ -197,30 +197,24 @@ def files_held() -> int:
 
 def hold_files(holder: FileHolder) -> None:
     """Record that a holder opens files; over the budget, close those of the least recently used ones."""
-    over: list[ref[FileHolder]] = []
     me = ref(holder)
     with _holders_mutex.lock:
         _holders.pop(me, None)
         _holders[me] = holder.descriptors
-        excess = files_held() - file_budget()
-        while excess > 0 and len(_holders) > 1:
+    _release_idle_files(file_budget())
+
+
+def _release_idle_files(budget: int = 0) -> None:
+    over: list[ref[FileHolder]] = []
+    with _holders_mutex.lock:
+        excess = files_held() - budget
+        while excess > 0:
             oldest = next(iter(_holders))
             excess -= _holders.pop(oldest)
             over.append(oldest)
-    _release(over)
-
-
-def _release(holders: list["ref[FileHolder]"]) -> None:
-    for holder in holders:
+    for holder in over:
         if (found := holder()) is not None:
             found.release_files(wait=False)
-
-
-def _release_idle_files() -> None:
-    with _holders_mutex.lock:
-        holders = list(_holders)
-        _holders.clear()
-    _release(holders)
 
 
 def _open(path: str, flags: int, mode: int = 0o777, *, directory: int | None = None) -> int:
@@ -587,10 +581,9 @@ def inode(directory: int, name: str) -> int | None:
 def is_named(directory: int, name: str, descriptor: int) -> bool:
     """Return whether a name leads to an open file."""
     try:
-        found = _stat(directory, name)
+        return os.path.samestat(_stat(directory, name), os.fstat(descriptor))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return os.path.samestat(found, os.fstat(descriptor))
 
 
 def may_write(directory: int) -> bool:

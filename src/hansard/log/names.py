@@ -4,7 +4,6 @@ The map never changes, because a changed map would move sessions on disk: docs/f
 is lower-case ASCII, so no file system folds or normalizes two names into one. Nothing here touches a file.
 """
 
-import codecs
 import os
 import re
 import threading
@@ -125,6 +124,7 @@ def _unit(byte: int) -> str:
 
 _UNITS: Final = tuple(_unit(byte) for byte in range(256))
 _ANY_UNIT: Final = r"[a-z0-9_.+-]|\^[a-z]|%[0-9a-f]{2}"
+_HASHED: Final = rf"(?!\.)(?:{_ANY_UNIT})+{_HASH_MARK}[0-9a-f]{{64}}"
 _DEVICES: Final = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
 )
@@ -193,14 +193,16 @@ def decode(name: str) -> str | None:
     """
     if _PLAIN.fullmatch(name):
         return name
-    prefix, mark, digest = name.partition(_HASH_MARK)
-    if mark:
-        _check_hashed(name, prefix, digest)
+    # Of a hashed one, only the log can tell whether it is that of an id.
+    if re.fullmatch(_HASHED, name) and name.index(_HASH_MARK) <= _MAX_PREFIX:
         return None
     raw = _unescape(name)
     if len(name) > MAX_NAME_BYTES:
         raise ValueError(f"{name[:_SHOWN]!r}... is longer than the name of a session can be")
-    return _text(raw, name, complete=True)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{name[:_SHOWN]!r} is not UTF-8; find its owner") from None
 
 
 def is_hashed(name: str) -> bool:
@@ -226,26 +228,6 @@ def _prefix(units: list[str]) -> str:
             units = units[:count]
             break
     return "".join(units).rstrip(".")
-
-
-def _check_hashed(name: str, prefix: str, digest: str) -> None:
-    """Raise ValueError if no id could have this hashed name."""
-    long = len(prefix) > _MAX_PREFIX
-    if long or prefix.endswith(".") or not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ValueError(f"{name[:_SHOWN]!r}... is not a hashed name; find its owner")
-    # As if a dot and more followed: so it is after a short prefix, which lost its dots; for a full one it
-    # makes no difference.
-    raw = _unescape(prefix + ".x")[: -len(".x")]
-    # A full one may end between the bytes of one character.
-    _text(raw, name, complete=len(prefix) + len("%xx") <= _MAX_PREFIX)
-
-
-def _text(raw: bytes, name: str, *, complete: bool) -> str:
-    """Decode UTF-8; unless `complete`, the last character may be cut."""
-    try:
-        return codecs.utf_8_decode(raw, "strict", complete)[0]
-    except UnicodeDecodeError:
-        raise ValueError(f"{name[:_SHOWN]!r} is not UTF-8; find its owner") from None
 
 
 # ------------------------------------------------------------------ other file names

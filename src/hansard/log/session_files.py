@@ -115,27 +115,20 @@ class SessionFiles:
             if self.reader is None and not self._open():
                 return None
             reader, end = self._read_end()
-            if SEALED in end.shut:
-                # Another segment has taken its place, or will: then this one still is the end.
-                self.reader = None
-                try:
-                    if not self._open():
-                        return None
-                finally:
-                    if self.reader is None:
-                        # Deleted concurrently: the lock is no longer the session's.
-                        self.release_files()
-                reader, end = self._read_end()
-            if DELETED in end.shut and not self._from_trash:
-                # Deleted through these files. Perhaps purged and created again since: open it again.
+            if SEALED in end.shut or self._is_deleted(end):
+                # Another segment has taken its place, or will: then this one still is the end. Or the session
+                # was deleted through these files, and perhaps purged and created again since.
                 self.release_files()
                 if not self._open():
                     return None
                 reader, end = self._read_end()
-                if DELETED in end.shut:
+                if self._is_deleted(end):
                     self.release_files()
                     raise deleted(self.session_id)
             return reader, end
+
+    def _is_deleted(self, end: LogEnd) -> bool:
+        return DELETED in end.shut and not self._from_trash
 
     def _read_end(self) -> tuple[SegmentReader, LogEnd]:
         reader = self.reader

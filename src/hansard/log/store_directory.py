@@ -484,8 +484,9 @@ class InternalDirectory(StoreDirectory):
     def _path_in_trash(self, name: str) -> str:
         return self.path_of(name)
 
-    def open_holder(self, name: str) -> disk.Lock:
-        """Open the lock file of a log's holder (F-160); create it if it is missing."""
+    def hold(self, name: str, timeout: float) -> disk.Lock:
+        """Take the lock of a log's holder (F-160); create its file if it is missing."""
+        deadline = time.monotonic() + timeout
         path = self.path_of(name, names.HOLDER)
         while True:
             directory = self.open_session(name, name, create=True)
@@ -493,16 +494,16 @@ class InternalDirectory(StoreDirectory):
                 continue  # removed as soon as it was created
             try:
                 file = disk.open_file(directory, names.HOLDER, writable=True, create=True)
-                return disk.Lock(file, path, rare=True)
             except FileNotFoundError:
                 continue  # the log was dropped, and its directory with it
             except OSError as error:
                 raise disk.explain(error, "open", path) from error
-
-    def is_holder(self, name: str, lock: disk.Lock) -> bool:
-        """Return whether an open lock is that of the log which has this name."""
-        with disk.reporting("lock", self.path_of(name, names.HOLDER)):
-            return disk.is_named(self.sessions, f"{name}/{names.HOLDER}", lock.descriptor)
+            lock = disk.Lock(file, path, rare=True)
+            lock.acquire(max(0.0, deadline - time.monotonic()))
+            # Otherwise it was dropped before the lock was taken (F-164): another directory has its name.
+            with disk.reporting("lock", path):
+                if disk.is_named(self.sessions, f"{name}/{names.HOLDER}", lock.descriptor):
+                    return lock
 
 
 def _holds_log(part: int, name: str) -> bool:

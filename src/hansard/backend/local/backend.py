@@ -1,6 +1,5 @@
 """Store sessions as files below a directory. docs/format.md specifies the files."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -257,21 +256,9 @@ class LocalBackend(Backend):
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
         self.check_open()
         self._root.check_writable()
-        directory = names.internal_directory(name)
-        deadline = time.monotonic() + timeout
-        while True:
-            lock = self._internal.open_holder(directory)
-            try:
-                lock.acquire(max(0.0, deadline - time.monotonic()))
-                if self._internal.is_holder(directory, lock):
-                    hold = LocalHold(lock)
-                    self._holds.add(hold)
-                    return hold
-            except BaseException:
-                lock.close()
-                raise
-            # The log was dropped before the lock was taken (F-164): another directory has its name.
-            lock.close()
+        hold = LocalHold(self._internal.hold(names.internal_directory(name), timeout))
+        self._holds.add(hold)
+        return hold
 
     def _true_name(self, directory: str) -> str | None:
         """Return the name of an internal log as its header has it; None if it cannot be read."""
