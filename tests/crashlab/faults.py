@@ -72,7 +72,7 @@ class _Fail(Faults):
 
     def _strike(self, asked: Asked) -> Any:
         if self._when == "after":
-            self._let_and_close(asked)
+            self._let(asked)
         raise _error(self._number)
 
 
@@ -114,7 +114,7 @@ class Kill(Faults):
             lives, self._when = self._when == "after", "before"
         if lives:
             # The system closes the files of a dead process.
-            self._let_and_close(asked)
+            self._let(asked)
         raise Killed(f"killed at {asked.operation}")
 
 

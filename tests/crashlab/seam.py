@@ -35,7 +35,6 @@ READING: Final = (
     "open_root",
     "real",
     "open_directory",
-    "duplicate",
     "read_at",
     "map_numbers",
     "size",
@@ -53,9 +52,6 @@ READING: Final = (
     "free_bytes",
     "free_names",
 )
-
-#: The calls that return a descriptor.
-OPENING: Final = ("create_file", "open_file", "open_to_change", "open_root", "open_directory")
 
 Lost = Literal["cut", "nul"]
 
@@ -217,12 +213,6 @@ class Faults:
     def _strike(self, asked: Asked) -> Any:
         """Do instead of a call what this kind of fault does."""
         return self._let(asked)
-
-    def _let_and_close(self, asked: Asked) -> None:
-        """Let a call through whose caller will never see the result."""
-        result = self._let(asked)
-        if asked.operation in OPENING and not isinstance(result, disk.OwnedDirFd):
-            disk.close(result)
 
     def _place(self, operation: str, arguments: tuple[Any, ...]) -> str:
         """Return the path that a call is about."""

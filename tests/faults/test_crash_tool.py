@@ -44,7 +44,6 @@ def test_what_was_synced_is_there_and_the_rest_may_be(base: Path, directory: int
         disk.sync_directory(directory)
         recording.acknowledge()
         disk.write(file, b"efgh")
-        disk.close(file)
     assert {tree["old"] for tree in trees(recording)} == {b"old"}
     before = {tree.get("new") for tree in trees(recording, 0)}
     assert before >= {None, b"", b"a", b"abcd", b"\0\0\0\0"}

@@ -114,9 +114,9 @@ def test_a_file_that_is_swept_before_it_is_locked_is_created_again(path: Path) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fcntl, "flock", swept_first)
-        file = disk.OwnedFd(disk.create_file(directory, name))
+        file = disk.create_file(directory, name)
     assert not sweeps[0]
-    assert disk.is_named(directory, name, file.descriptor)
+    assert disk.is_named(directory, name, file)
     assert _sweep(path) == []
 
 
@@ -125,13 +125,13 @@ def test_a_sweeper_that_comes_late_leaves_a_file_that_has_its_name(path: Path) -
     path.mkdir()
     directory = disk.open_root(str(path))
     name = names.temporary("x")
-    file = disk.OwnedFd(disk.create_file(directory, name))
+    files = [disk.create_file(directory, name)]
     opened = disk.open_file
 
     def renamed_when_open(*args: Any, **options: Any) -> int:
         descriptor = opened(*args, **options)
         disk.move(directory, name, directory, "x")
-        file.close()
+        files.clear()
         return descriptor
 
     with replaced("open_file", renamed_when_open):

@@ -50,11 +50,11 @@ class MarkFiles:
     def __init__(self, root: int) -> None:
         disk.make_directory(root, names.MARKS)
         self._directory = disk.open_directory(root, names.MARKS)
-        self._file = disk.OwnedFd(disk.open_to_change(self._directory, names.EPOCH))
+        self._file = disk.open_to_change(self._directory, names.EPOCH)
         # Never shorten it: a process that has it mapped would be killed.
-        disk.lengthen(self._file.descriptor, _BYTES)
-        self.numbers: Sequence[int] = disk.map_numbers(self._file.descriptor, _BYTES)
-        self.inode = disk.identity(self._file.descriptor)[1]
+        disk.lengthen(self._file, _BYTES)
+        self.numbers: Sequence[int] = disk.map_numbers(self._file, _BYTES)
+        self.inode = disk.identity(self._file)[1]
         #: An epoch and names added in it, in one tuple: other threads must not mix two epochs.
         self._marked: tuple[int, set[str]] = (0, set())
 
@@ -92,21 +92,18 @@ class MarkFiles:
         # A line feed before it too: a full disk may have cut off the name before.
         line = b"\n%s\n" % name.encode()
         file = disk.open_file(self._directory, str(epoch), writable=True)
-        try:
-            if disk.size(file) > MAX_BYTES:
-                raise OSError(errno.EFBIG, "no consumer reads it")
-            if disk.write(file, line) != len(line):
-                raise OSError(errno.ENOSPC, "the name was cut off")
-        finally:
-            disk.close(file)
+        if disk.size(file) > MAX_BYTES:
+            raise OSError(errno.EFBIG, "no consumer reads it")
+        if disk.write(file, line) != len(line):
+            raise OSError(errno.ENOSPC, "the name was cut off")
 
     # -- the consumer ---------------------------------------------------------------------------
 
     def begin(self) -> int:
         """Begin the next epoch, and return it: its file first. After the last possible one comes 1."""
         epoch = self.numbers[0] % _LAST + 1
-        disk.close(disk.open_file(self._directory, str(epoch), writable=True, create=True))
-        disk.write_at(self._file.descriptor, epoch.to_bytes(_BYTES, sys.byteorder), 0)
+        disk.open_file(self._directory, str(epoch), writable=True, create=True)
+        disk.write_at(self._file, epoch.to_bytes(_BYTES, sys.byteorder), 0)
         return epoch
 
     def is_empty(self, epoch: int) -> bool:

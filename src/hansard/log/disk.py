@@ -45,7 +45,6 @@ read_at = os.pread
 status_of = os.fstat
 close = os.close
 sync_directory = os.fsync
-duplicate = os.dup
 real = os.path.realpath
 user = os.geteuid
 
@@ -74,7 +73,7 @@ class AfterFork(Protocol):
 
 _reset_after_fork: "WeakSet[AfterFork]" = WeakSet()
 #: Files that a forked child closes: a killed parent's lock would otherwise remain locked.
-_not_inherited: "WeakSet[OwnedFd]" = WeakSet()
+_not_inherited: "WeakSet[Lock]" = WeakSet()
 
 
 def reset_after_fork(owner: AfterFork) -> None:
@@ -114,34 +113,11 @@ class ForkLock:
 # -- descriptors --------------------------------------------------------------------------------
 
 
-class OwnedFd:
-    """A descriptor that is closed with its last reference.
+class OwnedFd(int):
+    """The descriptor of a file or directory, closed with its last reference; nothing else may close it.
 
-    Not before: a thread that is reading must never find another file under its number.
-    """
-
-    __slots__ = ("descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-
-    def close(self) -> None:
-        """Close it now. No thread may be using it."""
-        # Missing if the constructor was interrupted before it began.
-        descriptor = getattr(self, "descriptor", -1)
-        self.descriptor = -1
-        if descriptor >= 0:
-            close(descriptor)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class OwnedDirFd(int):
-    """The descriptor of a directory, closed with its last reference.
-
-    Unlike `OwnedFd` it *is* the number: a call that passes it to the system holds a reference until it
-    returns, so that another thread can drop its own at any time. Nothing else may close it.
+    Not before: a thread that is reading must never find another file under its number. It *is* the number: a
+    call that passes it to the system holds a reference until it returns.
     """
 
     __slots__ = ()
@@ -217,15 +193,15 @@ def _release_idle_files(budget: int = 0) -> None:
             found.release_files(wait=False)
 
 
-def _open(path: str, flags: int, mode: int = 0o777, *, directory: int | None = None) -> int:
+def _open(path: str, flags: int, mode: int = 0o777, *, directory: int | None = None) -> OwnedFd:
     """Open a file; if too many are open, close idle ones and retry once."""
     try:
-        return os.open(path, flags, mode, dir_fd=directory)
+        return OwnedFd(os.open(path, flags, mode, dir_fd=directory))
     except OSError as error:
         if error.errno not in {errno.EMFILE, errno.ENFILE}:
             raise
     _release_idle_files()
-    return os.open(path, flags, mode, dir_fd=directory)
+    return OwnedFd(os.open(path, flags, mode, dir_fd=directory))
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -258,7 +234,9 @@ else:
     sync = os.fdatasync
 
 
-def open_file(directory: int, name: str, *, writable: bool = False, create: bool = False) -> int:
+def open_file(
+    directory: int, name: str, *, writable: bool = False, create: bool = False
+) -> OwnedFd:
     """Open a regular file to read, or to read and append; links, pipes and devices are refused."""
     flags = os.O_RDWR | os.O_APPEND if writable else os.O_RDONLY
     if create:
@@ -266,19 +244,18 @@ def open_file(directory: int, name: str, *, writable: bool = False, create: bool
     return _open_regular(directory, name, flags, links=sys.maxsize)
 
 
-def open_to_change(directory: int, name: str) -> int:
+def open_to_change(directory: int, name: str) -> OwnedFd:
     """Open a regular file to write anywhere in it, or create it; links, pipes and devices are refused."""
     # Without O_APPEND: on Linux, it would send every write to the end of the file.
     # A file with a second name may belong to another program, and must not be written.
     return _open_regular(directory, name, os.O_RDWR | os.O_CREAT, links=1)
 
 
-def _open_regular(directory: int, name: str, flags: int, *, links: int) -> int:
+def _open_regular(directory: int, name: str, flags: int, *, links: int) -> OwnedFd:
     # O_NONBLOCK: a pipe under this name must not make us wait for its other end.
     descriptor = _open(name, flags | os.O_NONBLOCK | _CLOEXEC, FILE_MODE, directory=directory)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > links:
-        close(descriptor)
         raise OSError(errno.ELOOP, "not a regular file of ours", name)
     return descriptor
 
@@ -300,12 +277,9 @@ def map_numbers(descriptor: int, length: int) -> Sequence[int]:
 def read_all(directory: int, name: str, limit: int) -> bytes:
     """Return the content of a file; raise if it is larger than `limit` bytes."""
     descriptor = open_file(directory, name)
-    try:
-        # Not `limit` bytes at once: that would allocate as much for a small file.
-        there = size(descriptor)
-        data = read_at(descriptor, there + 1, 0) if there <= limit else b""
-    finally:
-        close(descriptor)
+    # Not `limit` bytes at once: that would allocate as much for a small file.
+    there = size(descriptor)
+    data = read_at(descriptor, there + 1, 0) if there <= limit else b""
     if max(there, len(data)) > limit:
         raise OSError(errno.EFBIG, "larger than it can be", name)
     return data
@@ -341,25 +315,23 @@ def forget_cached(descriptor: int) -> None:
 # -- temporary files ----------------------------------------------------------------------------
 
 
-def create_file(directory: int, name: str) -> int:
+def create_file(directory: int, name: str) -> OwnedFd:
     """Create a file that must not exist, to read and append, and lock it: it is in use until it is closed."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _CLOEXEC
     while True:
         descriptor = _open(name, flags, FILE_MODE, directory=directory)
         try:
             _lock(descriptor)
-            if os.fstat(descriptor).st_nlink:
+            # Otherwise it was removed by a sweep before it was locked.
+            if links(descriptor):
                 return descriptor
         except BaseException:
-            close(descriptor)
             discard(directory, name)
             raise
-        # Removed by a sweep before it was locked.
-        close(descriptor)
 
 
 @contextlib.contextmanager
-def temporary_file(directory: int, name: str) -> Iterator[int]:
+def temporary_file(directory: int, name: str) -> Iterator[OwnedFd]:
     """Create a file for a block, which renames it; after an error, it is removed."""
     descriptor = create_file(directory, name)
     try:
@@ -367,8 +339,6 @@ def temporary_file(directory: int, name: str) -> Iterator[int]:
     except BaseException:
         discard(directory, name)
         raise
-    finally:
-        close(descriptor)
 
 
 def _lock(descriptor: int) -> None:
@@ -387,29 +357,24 @@ def is_in_use(directory: int, name: str) -> bool:
         fcntl.flock(descriptor, SHARED)
     except OSError:
         return True  # or the file system has no locks, and cannot tell
-    finally:
-        close(descriptor)
     return False
 
 
 def remove_unused(directory: int, name: str) -> None:
     """Delete a file that `create_file` created; raise if it is in use."""
     descriptor = open_file(directory, name, writable=True)
-    try:
-        fcntl.flock(descriptor, _EXCLUSIVE_NOW)
-        # It may have been renamed and be in use. Only the holder of the lock removes its name.
-        if is_named(directory, name, descriptor):
-            remove(directory, name)
-    finally:
-        close(descriptor)
+    fcntl.flock(descriptor, _EXCLUSIVE_NOW)
+    # It may have been renamed and be in use. Only the holder of the lock removes its name.
+    if is_named(directory, name, descriptor):
+        remove(directory, name)
 
 
 # -- directories and names ----------------------------------------------------------------------
 
 
-def open_root(path: str) -> OwnedDirFd:
+def open_root(path: str) -> OwnedFd:
     """Open a store's root directory; the last component must not be a link."""
-    return OwnedDirFd(_open(path, _DIRECTORY | _CLOEXEC))
+    return _open(path, _DIRECTORY | _CLOEXEC)
 
 
 def make_root(path: str) -> None:
@@ -422,7 +387,7 @@ def make_root(path: str) -> None:
     for made in reversed(missing):
         with contextlib.suppress(FileExistsError):
             os.mkdir(made, DIRECTORY_MODE)
-        sync_directory(OwnedDirFd(_open(os.path.dirname(made) or ".", _DIRECTORY | os.O_CLOEXEC)))
+        sync_directory(_open(os.path.dirname(made) or ".", _DIRECTORY | os.O_CLOEXEC))
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, DIRECTORY_MODE)
 
@@ -430,15 +395,15 @@ def make_root(path: str) -> None:
 def sync_above(directory: int) -> None:
     """Make the entry of an open directory durable, even after it was moved."""
     try:
-        above = OwnedDirFd(_open("..", _DIRECTORY | os.O_CLOEXEC, directory=directory))
+        above = _open("..", _DIRECTORY | os.O_CLOEXEC, directory=directory)
     except PermissionError:
         return  # a directory that this user must not read cannot be synced either
     sync_directory(above)
 
 
-def open_directory(parent: int, name: str) -> OwnedDirFd:
+def open_directory(parent: int, name: str) -> OwnedFd:
     """Open a directory; a link in its place is refused."""
-    return OwnedDirFd(_open(name, _DIRECTORY | _CLOEXEC, directory=parent))
+    return _open(name, _DIRECTORY | _CLOEXEC, directory=parent)
 
 
 def make_directory(parent: int, name: str) -> bool:
@@ -665,7 +630,7 @@ def _portalocker() -> Callable[[int, int], object]:
     return FlockLocker().locker
 
 
-class Lock(OwnedFd):
+class Lock:
     """The lock of one session, as one open lock file. For one thread at a time.
 
     `rare`: no append takes it; it belongs to compactions, to a consumer or to the whole store.
@@ -676,14 +641,15 @@ class Lock(OwnedFd):
             Python function begins, and this must not be interrupted.
     """
 
-    __slots__ = ("__weakref__", "_flock", "path", "release")
+    __slots__ = ("__weakref__", "_flock", "descriptor", "path", "release")
 
     def __init__(self, descriptor: int, path: str, *, rare: bool = False) -> None:
-        super().__init__(descriptor)
+        self.descriptor = descriptor
         _not_inherited.add(self)
         self.path = path
         self._flock = _portalocker() if rare else _flock
-        self.release = partial(self._flock, descriptor, fcntl.LOCK_UN)
+        # The number alone: this must not keep the file open.
+        self.release = partial(self._flock, int(descriptor), fcntl.LOCK_UN)
 
     def acquire(self, timeout: float, how: int = _EXCLUSIVE_NOW) -> None:
         """Take the lock, waiting for at most `timeout` seconds. `how`: `SHARED` for a shared lock."""
@@ -702,6 +668,10 @@ class Lock(OwnedFd):
             list(map(self._flock, *calls))
         except OSError as error:
             self._wait(error, timeout, lambda: list(map(self._flock, *calls)))
+
+    def close(self) -> None:
+        """Close it now. No thread may be using it."""
+        self.descriptor = -1
 
     def is_closed(self) -> bool:
         """Return whether it was closed, as forked children do."""

@@ -70,7 +70,7 @@ class SealedChain:
     """
 
     def __init__(
-        self, session_id: str, path: str, upto: int, open_directory: Callable[[], disk.OwnedDirFd]
+        self, session_id: str, path: str, upto: int, open_directory: Callable[[], disk.OwnedFd]
     ) -> None:
         self._session_id = session_id
         self._path = path

@@ -130,8 +130,8 @@ class SealedSegment(Segment):
     """
 
     def __init__(self, descriptor: int, path: str, session_id: str | None) -> None:
-        # From here on it owns the descriptor, even if the index is refused. There is no header to read.
-        disk.OwnedFd.__init__(self, descriptor)
+        # There is no header to read.
+        self.descriptor = descriptor
         self.path = path
         #: The two frames that were read last, with their numbers.
         self._cache: tuple[tuple[int, bytes], ...] = ()
@@ -394,14 +394,14 @@ class Unpacked(NamedTuple):
 def unpack(descriptor: int, path: str, target: int) -> Unpacked:
     """Write the lines of a sealed segment to a file, as far as they can be decompressed.
 
-    `descriptor` is the caller's, and stays open. The index tells where each frame is. Without it, frames are
+    The index tells where each frame is. Without it, frames are
     decompressed in order, up to the first that is damaged.
     """
     known_at: dict[int, int] = {}
     size, last = 0, b""
     last_seq: int | None = None
     try:
-        sealed = SealedSegment(disk.duplicate(descriptor), path, None)
+        sealed = SealedSegment(descriptor, path, None)
     except Damaged as error:
         findings = [ScanFinding(error.offset, 0, error.reason)]
         frames = _frames_in_order(descriptor, findings)

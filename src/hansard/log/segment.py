@@ -101,7 +101,6 @@ def _create(
             operation = "rename"
             publish(temporary)
         except BaseException:
-            disk.close(descriptor)
             disk.discard(directory, temporary)
             raise
     except OSError as error:

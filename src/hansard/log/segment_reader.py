@@ -38,7 +38,7 @@ _TOO_LONG: Final = "longer than a record can be"
 L = TypeVar("L")
 
 
-class Segment(disk.OwnedFd):
+class Segment:
     """An open segment.
 
     Attributes:
@@ -52,11 +52,8 @@ class Segment(disk.OwnedFd):
         first_record: the session's first record, without data, if this is not the first segment.
     """
 
-    __slots__ = ("durable", "first_record", "path", "previous", "session_id", "start", "time")
-
     def __init__(self, descriptor: int, path: str, session_id: str | None) -> None:
-        # From here on the segment owns the descriptor, even if its header is refused.
-        super().__init__(descriptor)
+        self.descriptor = descriptor
         self.path = path
         self.durable = 0
         line, header, self.start = _read_header(self)
@@ -137,7 +134,7 @@ class Raw(Segment):
     __slots__ = ()
 
     def __init__(self, descriptor: int, path: str) -> None:
-        disk.OwnedFd.__init__(self, descriptor)
+        self.descriptor = descriptor
         self.path = path
         self.start = Position(0, 0, 0)
 

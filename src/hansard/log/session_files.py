@@ -160,10 +160,10 @@ class SessionFiles:
         self.reader = SegmentReader(segment)
         return True
 
-    def _open_session(self) -> disk.OwnedDirFd | None:
+    def _open_session(self) -> disk.OwnedFd | None:
         return self.root.open_session(self.session_id, self.name, from_trash=self._from_trash)
 
-    def _segment_in(self, directory: disk.OwnedDirFd | None) -> Segment | None:
+    def _segment_in(self, directory: disk.OwnedFd | None) -> Segment | None:
         """Open the segment in a directory, to read; None if there is none."""
         if directory is None:
             return None
@@ -212,7 +212,7 @@ class SessionFiles:
         with self.mutex:
             self._chain = None
 
-    def _open_directory(self, created: str, inode: int) -> disk.OwnedDirFd:
+    def _open_directory(self, created: str, inode: int) -> disk.OwnedFd:
         """Open the directory of the log that began at a time and has an inode; raise if it was deleted.
 
         Another session may have its name by now. Its files must not be taken for this one's, nor for damage.

@@ -63,7 +63,7 @@ class StoreDirectory:
         self.marks = ChangeMarks()
         self.named = False
         #: The open directories, by name; the root has an empty name. None after `close`.
-        self._parts: dict[str, disk.OwnedDirFd] | None = {}
+        self._parts: dict[str, disk.OwnedFd] | None = {}
         disk.open_stores.add(self)
         try:
             self._open(create=create and not read_only)
@@ -198,7 +198,7 @@ class StoreDirectory:
             parts[name] = found
         return found
 
-    def _open_part(self, name: str) -> disk.OwnedDirFd | None:
+    def _open_part(self, name: str) -> disk.OwnedFd | None:
         root = self.descriptor
         try:
             return disk.open_directory(root, name)
@@ -235,7 +235,7 @@ class StoreDirectory:
 
     def open_session(
         self, session_id: str, name: str, *, create: bool = False, from_trash: bool = False
-    ) -> disk.OwnedDirFd | None:
+    ) -> disk.OwnedFd | None:
         """Open a session's directory; None if there is none.
 
         Raises if it is in the trash, unless `from_trash`: then it is opened there.
@@ -264,7 +264,7 @@ class StoreDirectory:
         except OSError as error:
             raise disk.explain(error, "open", self.path_of(name)) from error
 
-    def open_in(self, part: str, name: str) -> disk.OwnedDirFd | None:
+    def open_in(self, part: str, name: str) -> disk.OwnedFd | None:
         """Open the directory of a name in `SESSIONS` or in `TRASH`; None if there is none."""
         with (
             disk.reporting("open", f"{self.path}/{part}/{name}"),
@@ -407,7 +407,7 @@ class StoreDirectory:
 
     # -- staging --------------------------------------------------------------------------------
 
-    def create_staged(self) -> tuple[str, int]:
+    def create_staged(self) -> tuple[str, disk.OwnedFd]:
         """Create a temporary file for a new log; return its name and the open file (F-135)."""
         self.check_writable()
         # Remove files of processes that died: large imports may leave much.
@@ -434,11 +434,10 @@ class StoreDirectory:
         """Write, sync and delete a small file; return the free space in bytes."""
         with disk.reporting("probe", self.path):
             if not self.read_only:
-                name, descriptor = self.create_staged()
-                file = disk.OwnedFd(descriptor)
+                name, file = self.create_staged()
                 try:
-                    disk.write_all(file.descriptor, b"hansard\n")
-                    disk.sync(file.descriptor)
+                    disk.write_all(file, b"hansard\n")
+                    disk.sync(file)
                 finally:
                     # Before it is closed: afterwards, another process may remove it.
                     disk.remove(self.descriptor, name)
@@ -470,7 +469,7 @@ class InternalDirectory(StoreDirectory):
 
     def open_session(
         self, session_id: str, name: str, *, create: bool = False, from_trash: bool = False
-    ) -> disk.OwnedDirFd | None:
+    ) -> disk.OwnedFd | None:
         """Open a log's directory; None if there is none."""
         with disk.reporting("open", self.path_of(name)):
             if create and self.sessions < 0:
@@ -500,10 +499,13 @@ class InternalDirectory(StoreDirectory):
                 raise disk.explain(error, "open", path) from error
             lock = disk.Lock(file, path, rare=True)
             lock.acquire(max(0.0, deadline - time.monotonic()))
-            # Otherwise it was dropped before the lock was taken (F-164): another directory has its name.
-            with disk.reporting("lock", path):
-                if disk.is_named(self.sessions, f"{name}/{names.HOLDER}", lock.descriptor):
+            try:
+                # Otherwise it was dropped before the lock was taken (F-164): another directory has its name.
+                if disk.is_named(self.sessions, f"{name}/{names.HOLDER}", file):
                     return lock
+            except OSError as error:
+                lock.release()
+                raise disk.explain(error, "lock", path) from error
 
 
 def _holds_log(part: int, name: str) -> bool:

@@ -73,7 +73,6 @@ def seal(
     for seq, record in enumerate(records, before + 1):
         sealer.add(line_of(seq, record), record.data)
     sealer.finish()
-    os.close(descriptor)
     return path
 
 

@@ -40,8 +40,8 @@ def put(
 def chain_of(directory: Path) -> SealedChain:
     """Return the chain of the segments in a directory."""
 
-    def open_directory() -> disk.OwnedDirFd:
-        return disk.OwnedDirFd(os.open(directory, os.O_RDONLY))
+    def open_directory() -> disk.OwnedFd:
+        return disk.OwnedFd(os.open(directory, os.O_RDONLY))
 
     return SealedChain("s", f"{directory}/log.jsonl", UPTO, open_directory)
 

@@ -130,11 +130,11 @@ def test_whose_temporary_files_are_is_said(path: Path) -> None:
         (folder / name).write_bytes(b"12345")
         (folder / name).chmod(0o600)
     directory = disk.open_root(str(path))
-    held = disk.OwnedFd(disk.create_file(directory, used))
+    held = disk.create_file(directory, used)
     past = datetime.now(UTC) - timedelta(days=2)
     os.utime(path / used, (past.timestamp(), past.timestamp()))
     found = diagnose(path)
-    held.close()
+    del held
     told = {Path(one.where).name: (one.what, one.living) for one in found.leftovers}
     assert told == {
         staged: ("staged", False),

@@ -89,8 +89,8 @@ CONCURRENCY = (
     Mutant(
         "sessions that change are not marked for the index",
         "log/change_marks.py",
-        "            if disk.write(file, line) != len(line):\n",
-        '            if disk.write(file, b"") != 0:\n',
+        "        if disk.write(file, line) != len(line):\n",
+        '        if disk.write(file, b"") != 0:\n',
         ("tests/unit/log/test_change_marks.py",),
     ),
     Mutant(

@@ -57,7 +57,6 @@ class LocalStage(Stage):
         self._keys: set[str] = set()
         #: The temporary name of the file; empty before the first append.
         self._name = ""
-        self._file: disk.OwnedFd | None = None
         self._writer: SegmentWriter | None = None
 
     def append(self, events: Sequence[NewEvent], *, key: str | None = None) -> None:
@@ -73,7 +72,6 @@ class LocalStage(Stage):
 
     def _begin(self, time: str | None, now: bytes) -> SegmentWriter:
         self._name, file = self.root.create_staged()
-        self._file = disk.OwnedFd(file)
         begun = time.encode() if time else now
         head, start = header(self.session_id, before=self.before, time=begun)
         self._writer = SegmentWriter(file, head, start)
@@ -93,7 +91,7 @@ class LocalStage(Stage):
         return self._name
 
     def discard(self) -> None:
-        self._file = self._writer = None
+        self._writer = None
         if self._name:
             self.root.discard_staged(self._name)
             self._name = ""

@@ -38,7 +38,7 @@ class LocalIndexFile:
             name = database_name(directory)
             if name is None:
                 with suppress(FileExistsError):
-                    disk.close(disk.create_file(directory, names.INDEX))
+                    disk.create_file(directory, names.INDEX)
             elif self._is_usable(directory, name, content):
                 return f"{self._root.path}/{name}"
             else:
@@ -131,6 +131,7 @@ def _create(directory: int, name: str, content: bytes) -> None:
         temporary = names.temporary(names.INDEX)
         with disk.temporary_file(directory, temporary) as descriptor:
             disk.write_all(descriptor, content)
+        del descriptor
         # Closed before it gets its name: closing a file that SQLite has open releases SQLite's locks on it.
         # So it is unlocked, and a sweep may take it: before it has its name, or after.
         try:

@@ -67,7 +67,7 @@ class _File:
     name: str
     #: The first seq; 0 while it is unknown. The last one; None if it is unknown.
     first: int
-    file: disk.OwnedFd
+    file: int
     last: int | None = None
     #: What its header says, as far as it can be read; `first` is the log's first record.
     head: LeftHeader = field(default_factory=LeftHeader)
@@ -103,7 +103,7 @@ class _Repair:
     def __post_init__(self) -> None:
         self._now = format.now().decode()
         #: Open until the end: locks, and temporary files, which are not swept while they are open.
-        self._open: list[disk.OwnedFd] = []
+        self._open: list[disk.OwnedFd | Lock] = []
         #: All segments, the active one last, and the ranges of seqs whose segments are missing.
         self._files: list[_File] = []
         self._missed: list[tuple[int, int]] = []
@@ -124,8 +124,9 @@ class _Repair:
         """Create a file that is removed at the end unless it was renamed."""
         name = names.temporary(base)
         self.cleanup.callback(disk.discard, self.directory, name)
-        self._open.append(disk.OwnedFd(disk.create_file(self.directory, name)))
-        return name, self._open[-1].descriptor
+        file = disk.create_file(self.directory, name)
+        self._open.append(file)
+        return name, file
 
     # -- locks ----------------------------------------------------------------------------------
 
@@ -183,11 +184,11 @@ class _Repair:
 
     def _look_at(self, name: str, first: int) -> _File:
         """Check every byte of a segment; collect what is left of a damaged one."""
-        found = _File(name, first, disk.OwnedFd(disk.open_file(self.directory, name)))
+        found = _File(name, first, disk.open_file(self.directory, name))
         path = self.path(name)
         try:
             kind = SealedSegment if name.endswith(".zst") else Segment
-            segment = kind(disk.duplicate(found.file.descriptor), path, None)
+            segment = kind(found.file, path, None)
             found.head = LeftHeader(
                 segment.start.seq,
                 segment.time,
@@ -226,11 +227,11 @@ class _Repair:
 
     def _salvage(self, found: _File, path: str, error: Damaged) -> None:
         """Collect what is left of a damaged segment."""
-        descriptor, before = found.file.descriptor, max(found.first - 1, 0)
+        descriptor, before = found.file, max(found.first - 1, 0)
         if found.name.endswith(".zst"):
             _, spool = self._temporary("unpacked")
             unpacked = unpack(descriptor, path, spool)
-            raw = Raw(disk.duplicate(spool), path)
+            raw = Raw(spool, path)
             # One wrong byte of compressed data can become many: no record counts without its checksum.
             remains = Remains(raw, before, known_at=unpacked.known_at, proven_only=True)
             inner = [
@@ -240,7 +241,7 @@ class _Repair:
             ]
             found.findings, found.last = [*unpacked.findings, *inner], unpacked.last
         else:
-            remains = Remains(Raw(disk.duplicate(descriptor), path), before)
+            remains = Remains(Raw(descriptor, path), before)
             found.findings, found.last = remains.findings, remains.sealed_at
         if found.head.session is None:
             left = found.head = remains.header
@@ -313,7 +314,7 @@ class _Repair:
         """Copy a damaged file, durably. Not a link: link counts tell open handles of a replacement."""
         name = names.damaged(old.name, self._now)
         temporary, target = self._temporary(name)
-        disk.copy_content(old.file.descriptor, target)
+        disk.copy_content(old.file, target)
         disk.sync(target)
         disk.publish(self.directory, temporary, name)
         disk.sync_directory(self.directory)
@@ -340,8 +341,8 @@ class _Repair:
         writer.copy(Line(upto + 1, self._now, data, "", kind=SESSION_REPAIRED, control=True))
         writer.finish()
         # As a reader reads it, before it replaces anything.
-        new = _File(names.LOG, begin, self._open[-1])
-        self._check(new, Segment(disk.duplicate(file), self.path(temporary), self.session_id))
+        new = _File(names.LOG, begin, file)
+        self._check(new, Segment(file, self.path(temporary), self.session_id))
         return temporary
 
     def _records(self, created: str, begin: int, upto: int) -> Iterator[tuple[Line, bytes]]:

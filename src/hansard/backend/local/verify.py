@@ -142,7 +142,7 @@ def records(directory: int, path: str) -> Iterator[Record]:
             continue  # compacted concurrently: what it held is in another one
         except OSError as error:
             raise disk.explain(error, "open", f"{path}/{name}") from error
-        yield from _segment(disk.OwnedFd(file), name, f"{path}/{name}")
+        yield from _segment(file, name, f"{path}/{name}")
 
 
 def _first_active(directory: int, path: str) -> int:
@@ -154,11 +154,11 @@ def _first_active(directory: int, path: str) -> int:
     return format.MAX_SEQ if active is None else active.start.seq + 1
 
 
-def _segment(file: disk.OwnedFd, name: str, path: str) -> Iterator[Record]:
-    segment: Segment = Raw(disk.duplicate(file.descriptor), path)
+def _segment(file: int, name: str, path: str) -> Iterator[Record]:
+    segment: Segment = Raw(file, path)
     if name.endswith(".zst"):
         try:
-            segment = SealedSegment(disk.duplicate(file.descriptor), path, None)
+            segment = SealedSegment(file, path, None)
         except (Damaged, UnknownFormat) as error:
             # Without its index nothing can be told here.
             yield Record(name, 0, segment.size(), b"", str(error))
