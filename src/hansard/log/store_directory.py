@@ -377,10 +377,8 @@ class StoreDirectory:
                 yield from disk.names(self.sessions)
 
     def session_names(self) -> Iterator[str]:
-        """Yield the names of the directories that hold a log, unsorted."""
-        with disk.reporting("list", f"{self.path}/{names.SESSIONS}"):
-            # Only its existence is checked: errors are reported when it is opened.
-            yield from (name for name in self.directories() if self.holds_log(name))
+        """Yield the names of the directories that hold a log, unsorted. None is opened."""
+        return filter(self.holds_log, self.directories())
 
     def trash_names(self) -> Iterator[str]:
         """Yield the names of the directories in the trash that hold a log, unsorted."""
@@ -418,10 +416,6 @@ class StoreDirectory:
         except OSError as error:
             hint = "nothing was added to the store"
             raise disk.explain(error, "create", f"{self.path}/{name}", hint) from error
-
-    def move_staged(self, name: str, directory: int) -> None:
-        """Make it the log of a session. The caller holds the session's lock and has seen no log (F-136)."""
-        disk.move(self.descriptor, name, directory, names.LOG)
 
     def discard_staged(self, name: str) -> None:
         """Remove it."""

@@ -22,7 +22,7 @@ from hansard.errors import (
     SyncFailed,
     UnknownFormat,
 )
-from hansard.log import disk, format
+from hansard.log import disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.format import LogEnd, Position
 from hansard.log.group_commit import GroupCommit
@@ -425,7 +425,7 @@ class LogWriter:
         files.open_parent()
         with disk.reporting("rename", files.path, "nothing was added to the store"):
             # Only the holder of the lock creates a log: there is no other that this could replace.
-            files.root.move_staged(staged, files.directory)
+            disk.move(files.root.descriptor, staged, files.directory, names.LOG)
         self._keys.forget()
         files.adopt()
         # The new file is durable, even if the old one was not.

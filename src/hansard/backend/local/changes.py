@@ -21,13 +21,10 @@ from hansard.backend.contract import Changed
 from hansard.errors import LockTimeout, UnsafePath
 from hansard.log import disk, names
 from hansard.log.change_marks import MarkFiles
-from hansard.log.store_directory import StoreDirectory
+from hansard.log.store_directory import StoreDirectory, is_past
 
 #: Seconds that a refresh waits in all for writers that hold the locks of marked sessions.
 PATIENCE: Final = 1.0
-
-#: Nanoseconds for which a directory may change again without its modification time changing.
-_RACY: Final = 2_000_000_000
 
 Ids = Callable[[Iterable[str]], Iterator[str]]
 
@@ -102,13 +99,12 @@ def _changed(root: StoreDirectory, files: MarkFiles, ids_of: Ids, since: str) ->
 
 
 def _look(root: StoreDirectory, files: MarkFiles) -> _Seen:
-    now = time.time_ns()
     modified = disk.status(root.sessions).st_mtime_ns
     return _Seen(
         boot_id(),
         (*disk.identity(root.sessions), files.inode),
         files.numbers[0],
-        modified if now - modified > _RACY else 0,
+        modified if is_past(modified) else 0,
     )
 
 

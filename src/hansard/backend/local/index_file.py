@@ -70,7 +70,7 @@ class LocalIndexFile:
         """Return name and inode of the database; None if there is none."""
         directory = self._root.descriptor
         with disk.reporting("look at", self.path), suppress(FileNotFoundError):
-            name = _name_or_none(directory)
+            name = database_name(directory)
             return name and f"{name} {disk.status(directory, name).st_ino}"
         return None
 
@@ -86,26 +86,22 @@ class LocalIndexFile:
         with disk.reporting("remove", self.path, _KEPT):
             # Sorted: a database goes before what is next to it, so that no process opens it without that.
             for name in sorted(filter(names.is_index_database, disk.names(directory))):
-                if not name.startswith(_name_or_none(directory) or "?"):
+                if not name.startswith(database_name(directory) or "?"):
                     with suppress(FileNotFoundError, IsADirectoryError):
                         disk.remove(directory, name)
 
 
-def _name_or_none(directory: int) -> str | None:
-    """Return the name of this store's database; None also if `index` is a link, a pipe or a directory."""
-    try:
-        return database_name(directory)
-    except OSError:
-        return None
-
-
 def database_name(directory: int) -> str | None:
-    """Return the only name that the index's database can have in a store; None if it has none yet."""
+    """Return the only name that the index's database can have in a store.
+
+    None if it has none yet, or if `index` is a link, a pipe or a directory.
+    """
     try:
         found = disk.status(directory, names.INDEX)
     except FileNotFoundError:
         return None
-    _check_regular(found, names.INDEX)
+    if disk.kind(found) != "file":
+        return None
     return names.index_database(found.st_ino, found.st_ctime_ns)
 
 
@@ -115,14 +111,10 @@ def database_files(directory: int, name: str) -> dict[str, disk.Status]:
     for end in ("", WAL, SHM, JOURNAL):
         with suppress(FileNotFoundError):
             files[end] = disk.status(directory, name + end)
-            _check_regular(files[end], name + end)
+            # SQLite would follow a link, and wait for a pipe.
+            if disk.kind(files[end]) != "file":
+                raise OSError(errno.ELOOP, f"{name}{end} is not a regular file")
     return files
-
-
-def _check_regular(found: disk.Status, name: str) -> None:
-    # SQLite would follow a link, and wait for a pipe.
-    if disk.kind(found) != "file":
-        raise OSError(errno.ELOOP, f"{name} is not a regular file")
 
 
 def _create(directory: int, name: str, content: bytes) -> None:

@@ -346,12 +346,21 @@ class LocalReader(LogReader):
         return [event_of(line) for line in lines]
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        last = self._last(upto)
-        while after < last:
+        return self._chunks(after, self._last(upto), back=False)
+
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        return self._chunks(after, self._last(upto), back=True)
+
+    def _chunks(self, after: int, upto: int, *, back: bool) -> Iterator[Chunk]:
+        """Yield what is between two seqs; if the files are replaced, continue in the new ones."""
+        while after < upto:
             try:
-                for chunk in self._forwards(after, last):
+                for chunk in (self._backwards if back else self._forwards)(after, upto):
                     yield chunk
-                    after = chunk.span()[1]
+                    if back:
+                        upto = chunk.span()[0]
+                    else:
+                        after = chunk.span()[1]
             except Damaged as error:
                 self._renew(error)
             else:
@@ -373,19 +382,7 @@ class LocalReader(LogReader):
             if piece.end.seq >= upto:
                 return
 
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        last = self._last(upto)
-        while after < last:
-            try:
-                for chunk in self._backwards(last, after):
-                    yield chunk
-                    last = chunk.span()[0]
-            except Damaged as error:
-                self._renew(error)
-            else:
-                return
-
-    def _backwards(self, upto: int, after: int) -> Iterator[LocalChunk]:
+    def _backwards(self, after: int, upto: int) -> Iterator[LocalChunk]:
         reader, tail, chain = self._open()
         begin, end = reader.segment.start.seq, tail.position
         if upto > begin:
