@@ -185,38 +185,6 @@ def test_a_fork_inside_a_stream_finds_the_parts_that_it_inherits(store: Store) -
 # -- the index ----------------------------------------------------------------------------------
 
 
-def everything(store: Store) -> list[Any]:
-    """Return the hits of several queries."""
-    return [store.search(word, limit=100) for word in ("zebra", "lion", "zebra OR lion", "z*")]
-
-
-def fill(store: Store, rng: random.Random) -> None:
-    """Create sessions with forks, redactions and a deleted parent."""
-    for number in range(12):
-        words = [rng.choice(["zebra", "lion", "ant", "the cat"]) for _ in range(10)]
-        words[3] = "zebra"
-        say(store, f"s{number}", *words)
-    for number in range(0, 12, 3):
-        store.session(f"s{number}").fork(f"fork{number}", at=rng.randrange(4, 10))
-        store.session(f"fork{number}").redact(1)
-        store.session(f"s{number}").redact(2)
-    store.delete("s0")
-    store.session("s5").set_title("zebra")
-
-
-def test_a_damaged_index_is_rebuilt(tmp_path: Path, rng: random.Random) -> None:
-    """N-86: whichever page of the index is overwritten, everything is found, without an error."""
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        fill(store, rng)
-        expected = everything(store)
-    file = index_of(tmp_path / "store")
-    data = file.read_bytes()
-    for page in range(0, len(data), 4096 * 5):
-        file.write_bytes(data[:page] + rng.randbytes(4096) + data[page + 4096 :])
-        with hansard.open(tmp_path / "store", durability="os") as store:
-            assert everything(store) == expected, page
-
-
 def test_search_index_false_keeps_texts_out_of_the_index(tmp_path: Path) -> None:
     """With `search_index=False`, only the logs contain texts; an existing copy is removed."""
     path, word = tmp_path / "store", "kwvzrqhjxkwv"

@@ -599,28 +599,3 @@ def mapped_and_open() -> str:
         with contextlib.suppress(OSError):
             paths.append(os.readlink(f"/proc/self/fd/{name}"))
     return "\n".join(paths)
-
-
-def test_a_forked_child_continues_with_what_is_recorded(consumer: Consumer) -> None:
-    """F-130: a child does not add what its parent added, and adds names in a new epoch itself."""
-    consumer.writer.log("a").append(NOTE)
-
-    def in_child(*session_ids: str) -> None:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                for session_id in session_ids:
-                    consumer.writer.log(session_id).append(NOTE)
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
-
-    in_child("a")
-    assert current(consumer.path).read_text().split() == ["a"]
-    assert consumer.refresh().ids == {"a"}
-    assert consumer.is_right()
-    in_child("a", "b")
-    assert consumer.refresh().ids == {"a", "b"}
-    consumer.writer.log("a").append(NOTE)
-    assert consumer.refresh().ids == {"a"}
-    assert consumer.is_right()
