@@ -14,7 +14,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, update_wrapper
-from itertools import count, islice
+from itertools import islice
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import hansard
@@ -61,10 +61,8 @@ Answer = TypeVar("Answer")
 #: Checkpoints, each with its thread's id and its thread. In the class below, `list` is a method.
 Found = list[tuple[str, Thread, ThreadCheckpoint]]
 
-#: Checkpoints that are read together when they are listed.
+#: Checkpoints that an async listing reads in one call of a thread.
 _PAGE: Final = 16
-#: After this many conflicts, a checkpoint is stored without messages; the next one catches up.
-_ATTEMPTS: Final = 8
 
 
 def _awaited(
@@ -227,13 +225,10 @@ class HansardSaver(BaseCheckpointSaver[str]):
         yield from matching if limit is None else islice(matching, max(limit, 0))
 
     def _tuples(self, found: Found) -> Iterator[CheckpointTuple]:
-        for start in range(0, len(found), _PAGE):
-            gathered = []
-            for thread_id, thread, one in found[start : start + _PAGE]:
-                with thread.lock:
-                    gathered.append((thread_id, thread.gather(one)))
-            for thread_id, each in gathered:
-                yield self._tuple(thread_id, each)
+        for thread_id, thread, one in found:
+            with thread.lock:
+                gathered = thread.gather(one)
+            yield self._tuple(thread_id, gathered)
 
     def put(
         self,
@@ -267,7 +262,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
     ) -> None:
         ns, channel = data["ns"], self._mirror
         mirrors = channel in new and not ns and isinstance(self.serde, Guarded)
-        for attempt in count():
+        while True:
             mirrored = None
             # Each time: another saver may have deleted the thread, and its mark with it.
             with self._marked(thread_id).fresh() as thread:
@@ -277,7 +272,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
                     name: None if one is None else one.packed(thread, ns, name)
                     for name, one in new.items()
                 }
-                if mirrors and attempt < _ATTEMPTS:
+                if mirrors:
                     assert channel is not None
                     written = self._written(thread, data, channel)
                     mirrored = _mirrored(thread, new[channel], written)

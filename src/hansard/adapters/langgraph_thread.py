@@ -356,20 +356,14 @@ class Thread(AdapterProjection):
         """Return the data of events, from the cache or the log; close ones are read together."""
         wanted = set(seqs)
         found = {seq: self._events[seq] for seq in wanted if seq in self._events}
-        missing = sorted(wanted - found.keys())
-        while missing:
-            last = missing[0]
-            for seq in missing:
-                if seq - last > _CLOSE:
-                    break
-                last = seq
-            for event in self.handle.events(after=missing[0] - 1):
-                if event.seq in wanted:
-                    found[event.seq] = event.raw
-                    self._cache(event)
-                if event.seq >= last:
-                    break
-            missing = [seq for seq in missing if seq > last]
+        events: Iterator[hansard.Event] = iter(())
+        last = -_CLOSE
+        for seq in sorted(wanted - found.keys()):
+            if seq - last > _CLOSE:
+                events = self.handle.events(after=seq - 1)
+            event = next(event for event in events if event.seq == seq)
+            found[seq], last = event.raw, seq
+            self._cache(event)
         return found
 
     def _cache(self, event: hansard.Event) -> None:
