@@ -101,20 +101,6 @@ class SessionPersistence(AbstractCapability[Any]):
         # A relative path is settled now: the program may change its directory.
         self.store = self._place = settled(self.store)
 
-    @classmethod
-    def from_spec(
-        cls,
-        store: str,
-        *,
-        prefix: str = "",
-        auto_restore: bool = True,
-        auto_save: bool = True,
-        metadata: dict[str, Any] | None = None,
-    ) -> "SessionPersistence":
-        """Create one from a spec in YAML or JSON: the path of a store, and options."""
-        found = cls(store, prefix=prefix, metadata=metadata)
-        return replace(found, auto_restore=auto_restore, auto_save=auto_save)
-
     def get_ordering(self) -> CapabilityOrdering:
         """Begin first, so that others see the restored history, and end last."""
         return CapabilityOrdering(position="outermost")
