@@ -11,7 +11,6 @@ import asyncio
 import atexit
 import contextlib
 import os
-import threading
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -36,7 +35,6 @@ class ClosedPlace(NamedTuple):
 
 _MEMORY = "memory:"
 
-_guard = threading.Lock()
 _open: dict[str, hansard.Store] = {}
 
 
@@ -67,10 +65,13 @@ def opened(store: StoreLike | ClosedPlace) -> hansard.Store:
         return place
     if isinstance(place, aio.Store):
         return aio.under(place)
-    with _guard:
-        if place not in _open:
-            _open[place] = hansard.open(place)
+    if place in _open:
         return _open[place]
+    store = hansard.open(place)
+    # Of two threads, the first counts. No lock: a fork in another thread would leave it held.
+    if (first := _open.setdefault(place, store)) is not store:
+        store.close()
+    return first
 
 
 async def aopened(store: StoreLike | ClosedPlace) -> aio.Store:
@@ -110,15 +111,6 @@ def missing(module: str, package: str, extra: str, error: ImportError) -> NoRetu
         f"hansard.adapters.{module} needs {package}: pip install 'hansard[{extra}]' ({error})",
         name=error.name,
     ) from error
-
-
-def _forked() -> None:
-    # Another thread may have held it, which does not exist in the child.
-    global _guard  # noqa: PLW0603 - the only one there is
-    _guard = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 @atexit.register
