@@ -63,7 +63,7 @@ def test_a_session_is_imported_with_its_settings_and_no_key(
     about = session.metadata["a3s-code"]
     assert about["config"]["system_prompt"] == "be brief"
     assert (about["tasks"], about["total_cost"]) == (data()["tasks"], 0.75)
-    assert "api_key" not in about["llm_config"]
+    assert about["llm_config"]["api_key"] == "[redacted: API key]"
     state = session.state()
     usage = state.usage["m-1"]
     assert (usage.calls, usage.input_tokens, usage.output_tokens, usage.cost) == (2, 30, 3, 0.75)
@@ -94,7 +94,8 @@ def test_an_envelope_is_opened(store: hansard.Store, tmp_path: Path) -> None:
     assert problems(report) == ["v1/sessions/id_new.json"]
     assert "version 2" in report.skipped[0].what
     found = {event.kind: event.data for event in store.session("s/1").events()}
-    assert found["x.a3s-code.artifacts"] == {"records": [{"uri": "a", "content": "kept"}]}
+    (record,) = found["x.a3s-code.artifacts"]["records"]
+    assert record == {"uri": "a", "content": "kept", "api_key": "[redacted: API key]"}
     store.close()
     assert KEY.encode() not in b"".join(one[-1] for one in contents(tmp_path / "store").values())
 

@@ -4,7 +4,7 @@
     sessions/v1/sessions/id_<base64 of id>.json   {"schema_version": 1, "session": SessionData, ...}
 
 Messages have no times. Cost records are in a separate list: the first follows the first answer, and so on.
-Settings, tasks and totals become metadata; API keys are removed everywhere.
+Settings, tasks and totals become metadata.
 """
 
 from collections import deque
@@ -72,10 +72,7 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     if not isinstance(config, dict) or not isinstance(messages, list):
         raise Unreadable("not an a3s-code session: it has no config or no messages")
     where = files.name(path)
-    about = {}
-    for name, value in without(data, *_READ).items():
-        with files.item(f"{where}:{name}"):
-            about[name] = _without_keys(value)
+    about = without(data, *_READ)
     metadata = {
         "title": text_in(config, "name"),
         "workspace": text_in(config, "workspace"),
@@ -83,7 +80,7 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     }
     saved = time_in(data, "updated_at")
     closing = [
-        Item(f"x.{FORMAT}.{name}", {"records": _without_keys(records)}, saved)
+        Item(f"x.{FORMAT}.{name}", {"records": records}, saved)
         for name in _LISTS
         if data is not document and (records := list_of(document.get(name)))
     ]
@@ -113,11 +110,3 @@ def _usage(record: Any) -> Item:
         record.get("cost_usd"),
         provider=text_in(record, "provider"),
     )
-
-
-def _without_keys(value: Any) -> Any:
-    """Return a value without API keys, not even as `[redacted]`."""
-    if isinstance(value, dict):
-        kept = value.keys() - {"api_key", "apiKey"}
-        return {name: _without_keys(one) for name, one in value.items() if name in kept}
-    return [_without_keys(one) for one in value] if isinstance(value, list) else value
