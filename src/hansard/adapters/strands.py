@@ -16,7 +16,6 @@ text, other bytes in base64. docs/guides/strands.md has the rest.
 import base64
 import builtins
 import copy
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -33,7 +32,7 @@ from hansard.message import origin, values
 try:
     from strands.session.session_repository import SessionRepository
     from strands.storage.search import KeywordSearchStrategy, StorageSearchResult
-    from strands.storage.storage import _NAMESPACED
+    from strands.storage.storage import _NAMESPACED, _normalize_key, _normalize_prefix
     from strands.types.exceptions import SessionException, StorageError
     from strands.types.session import Session, SessionAgent, SessionMessage
 except ImportError as error:
@@ -323,7 +322,7 @@ class HansardStorage:
 
     def namespace(self, prefix: str) -> Self:
         """Return a storage of the keys that begin with a prefix and `/`; it names them without these."""
-        name = _checked(prefix).strip("/")
+        name = _normalize_prefix(prefix).strip("/")
         scoped = copy.copy(self)
         scoped._prefix = f"{self._prefix}{name}/" if name else self._prefix  # noqa: SLF001 - of the same class
         # Strands then adds no prefix.
@@ -332,7 +331,7 @@ class HansardStorage:
 
     async def write(self, key: str, data: bytes) -> None:
         """Store bytes under a key, and replace earlier ones."""
-        name = _key(key)
+        name = _normalize_key(key)
         with _failing(f"write {key!r}"):
             session = await self._session(name)
             if (await session.metadata).get(MARK) != 1:
@@ -346,7 +345,7 @@ class HansardStorage:
 
     async def read(self, key: str) -> bytes | None:
         """Return the bytes under a key; None if there are none."""
-        name = _key(key)
+        name = _normalize_key(key)
         with _failing(f"read {key!r}"), suppress(hansard.SessionDeleted):
             session = await self._session(name)
             return await _value(session, await session.seq)
@@ -354,7 +353,7 @@ class HansardStorage:
 
     async def delete(self, key: str) -> None:
         """Delete a key; hansard's own API can still read its values."""
-        name = _key(key)
+        name = _normalize_key(key)
         with _failing(f"delete {key!r}"), suppress(hansard.SessionDeleted):
             session = await self._session(name)
             if await _value(session, await session.seq) is not None:
@@ -362,7 +361,7 @@ class HansardStorage:
 
     async def list(self, query: str = "") -> builtins.list[str]:
         """Return the keys that begin with a string, sorted."""
-        prefix = _checked(query).lstrip("/")
+        prefix = _normalize_prefix(query)
         with _failing(f"list {query!r}"):
             store = await aopened(self._store)
             page = await store.sessions(prefix=self._prefix + prefix, where={MARK: 1})
@@ -413,19 +412,3 @@ def _value_data(data: bytes) -> Json:
         return {"text": data.decode()}
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
-
-
-def _key(key: str) -> str:
-    """Return a key in the normal form of Strands' storages."""
-    name = _checked(key).strip("/")
-    if not name:
-        raise StorageError("Storage key must not be empty")
-    return name
-
-
-def _checked(key: str) -> str:
-    if "\\" in key:
-        raise StorageError(f"Invalid storage key {key!r}: backslashes are not allowed")
-    if ".." in key.split("/"):
-        raise StorageError(f"Invalid storage key {key!r}: '..' is not allowed")
-    return re.sub(r"/+", "/", key)
