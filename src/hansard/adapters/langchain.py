@@ -21,12 +21,9 @@ from hansard.message import origin
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
     from langchain_core.messages import (
-        AIMessage,
         BaseMessage,
         ChatMessage,
-        HumanMessage,
-        SystemMessage,
-        ToolMessage,
+        convert_to_messages,
         message_to_dict,
         messages_from_dict,
     )
@@ -143,22 +140,10 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[BaseMessage]:
 
 
 def _foreign(chat: dict[str, Any]) -> BaseMessage:
-    role, content = chat["role"], chat["content"]
-    if role == "user":
-        return HumanMessage(content)
-    if role == "tool":
-        return ToolMessage(content, tool_call_id=chat["tool_call_id"])
-    if role in {"system", "developer"}:
-        return SystemMessage(content)
-    if role != "assistant":
-        return ChatMessage(content=content, role=role)
-    calls: list[Any] = [
-        {
-            "type": "tool_call",
-            "id": call["id"],
-            "name": call["function"]["name"],
-            "args": origin.arguments_of(call),
-        }
+    if chat["role"] not in {*_ROLES.values(), "developer"}:
+        return ChatMessage(content=chat["content"], role=chat["role"])
+    calls = [
+        {"id": call["id"], "name": call["function"]["name"], "args": origin.arguments_of(call)}
         for call in chat.get("tool_calls", ())
     ]
-    return AIMessage(content, tool_calls=calls)
+    return convert_to_messages([{**chat, "tool_calls": calls} if calls else chat])[0]
