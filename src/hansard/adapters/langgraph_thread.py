@@ -9,7 +9,6 @@ older checkpoints are read again on request, by their seqs. There are three kind
 - `x.langgraph.removed`: checkpoints that LangGraph no longer sees. Their values stay: others need them.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -25,8 +24,6 @@ from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, 
 SINGLE: Final = -1
 EMPTY: Final = -2
 
-#: Maximum bytes of events that are cached for each thread.
-_CACHED: Final = 8 * 1024 * 1024
 #: Events at most this far apart are read together.
 _CLOSE: Final = 32
 
@@ -153,8 +150,6 @@ class Thread(AdapterProjection):
     _follows_reverts = False
 
     def _begin(self) -> None:
-        self._events: OrderedDict[int, bytes] = OrderedDict()
-        self._bytes = 0
         #: Whether the session's metadata mark it as a thread.
         self.marked = False
         self._clear()
@@ -197,7 +192,6 @@ class Thread(AdapterProjection):
             self.mirror = None
 
     def _add_checkpoint(self, event: hansard.Event, put: Put) -> None:
-        self._cache(event)
         found = ThreadCheckpoint(event.seq, put.ns, put.id, put.parent, put.run)
         parent = self.checkpoints.get((put.ns, put.parent or ""))
         for channel, raw in put.values.items():
@@ -244,7 +238,6 @@ class Thread(AdapterProjection):
             self._versions[put.ns, channel, value.version] = value
 
     def _add_writes(self, event: hansard.Event, written: Written) -> None:
-        self._cache(event)
         held = self._writes.setdefault((written.ns, written.checkpoint), {})
         task, path = written.task, written.path
         # The first write of a task counts; of a special channel, the last.
@@ -330,8 +323,8 @@ class Thread(AdapterProjection):
 
     def items(self, value: Value) -> list[bytes]:
         """Return the items of a list: in memory, or those of the lists that it is built on."""
-        if value.items is not None:
-            return value.items
+        if (shared := self._shared(value)) is not None:
+            return shared
         chain: list[tuple[Value, int]] = []
         cursor: Value | None = value
         end = value.length
@@ -352,27 +345,28 @@ class Thread(AdapterProjection):
             found += [bytes(item) for item in (read and read.items) or ()][:count]
         return found
 
+    def _shared(self, value: Value) -> list[bytes] | None:
+        """Return the items of a list that a newest one begins with; None if none does."""
+        for newest in self._newest.values():
+            one: Value | None = newest
+            kept = newest.length
+            while one is not None and kept >= value.length and newest.items is not None:
+                if one is value:
+                    return newest.items[: value.length]
+                kept, one = min(kept, one.keep), one.base
+        return None
+
     def _fetch(self, seqs: Iterable[int]) -> dict[int, bytes]:
-        """Return the data of events, from the cache or the log; close ones are read together."""
-        wanted = set(seqs)
-        found = {seq: self._events[seq] for seq in wanted if seq in self._events}
+        """Return the data of events; close ones are read together."""
+        found: dict[int, bytes] = {}
         events: Iterator[hansard.Event] = iter(())
         last = -_CLOSE
-        for seq in sorted(wanted - found.keys()):
+        for seq in sorted(set(seqs)):
             if seq - last > _CLOSE:
                 events = self.handle.events(after=seq - 1)
-            event = next(event for event in events if event.seq == seq)
-            found[seq], last = event.raw, seq
-            self._cache(event)
+            found[seq] = next(event.raw for event in events if event.seq == seq)
+            last = seq
         return found
-
-    def _cache(self, event: hansard.Event) -> None:
-        if event.seq not in self._events:
-            self._events[event.seq] = event.raw
-            self._bytes += len(event.raw)
-        while self._bytes > _CACHED and len(self._events) > 1:
-            _, raw = self._events.popitem(last=False)
-            self._bytes -= len(raw)
 
 
 def _packed(raw: bytes, channel: str) -> bytes:
