@@ -232,69 +232,56 @@ def described(storage: Storage) -> list[Description]:
     ]
 
 
-class SessionCatalog:
-    """The listing of a store's sessions."""
+def refresh(backend: Backend, storage: Storage, progress: Progress | None = None) -> None:
+    """Bring everything up to date with what was acknowledged before this call.
 
-    def __init__(self, backend: Backend, storage: Storage) -> None:
-        self._backend = backend
-        self._storage = storage
-        #: The number after which the next sample begins; at first, any.
-        self._place = -1
+    `progress` is called with the number of sessions done, and their total.
+    """
+    suspects = _suspects(backend, storage)
+    since = storage.get("watch", "")
+    if not suspects and since and backend.version(appends=True) == since:
+        return
+    with storage.changing():
+        # A private index must not consume the change markers.
+        changed = (
+            Changed(every=True) if storage.private else backend.changed(storage.get("watch", ""))
+        )
+        wanted = {*changed.ids, *suspects}
+        stamps: dict[str, str] = {}
+        if changed.every:
+            stamps = backend.stamps()
+            known = dict(storage.all("SELECT id, stamp FROM index_session"))
+            wanted |= {found for found, _ in known.items() ^ stamps.items()}
+        elif changed.present is not None:
+            listed = {found for (found,) in storage.all("SELECT id FROM index_session")}
+            wanted |= listed ^ changed.present
+        if wanted:
+            _Refresh(backend, storage, stamps, progress).run(wanted)
+        storage.put("watch", changed.since)
+    if storage.in_place():
+        changed.done()
 
-    def refresh(self, progress: Progress | None = None) -> None:
-        """Bring everything up to date with what was acknowledged before this call.
 
-        `progress` is called with the number of sessions done, and their total.
-        """
-        storage = self._storage
-        suspects = self._suspects()
-        since = storage.get("watch", "")
-        if not suspects and since and self._backend.version(appends=True) == since:
-            return
-        with storage.changing():
-            # A private index must not consume the change markers.
-            changed = (
-                Changed(every=True)
-                if storage.private
-                else self._backend.changed(storage.get("watch", ""))
-            )
-            wanted = {*changed.ids, *suspects}
-            stamps: dict[str, str] = {}
-            if changed.every:
-                stamps = self._backend.stamps()
-                known = dict(storage.all("SELECT id, stamp FROM index_session"))
-                wanted |= {found for found in known if found not in stamps}
-                wanted |= {found for found, stamp in stamps.items() if known.get(found) != stamp}
-            elif changed.present is not None:
-                listed = {found for (found,) in storage.all("SELECT id FROM index_session")}
-                wanted |= listed ^ changed.present
-            if wanted:
-                _Refresh(self._backend, storage, stamps, progress).run(wanted)
-            storage.put("watch", changed.since)
-        if storage.in_place():
-            changed.done()
-
-    def _suspects(self) -> set[str]:
-        """Return those of the next few sessions whose logs have changed since they were described."""
-        storage = self._storage
-        # AGAIN, by its index.
-        found = {row[0] for row in storage.all("SELECT id FROM index_session WHERE stamp = ''")}
-        if storage.served:
-            return found
-        if self._place < 0:
-            (most,) = storage.one("SELECT max(n) FROM index_session")
-            self._place = int.from_bytes(os.urandom(4)) % (most or 1)
-        is_large = storage.one("SELECT 1 FROM index_session LIMIT 1 OFFSET ?", SMALL) is not None
-        size = SAMPLE if is_large else SMALL
-        ask = "SELECT n, id, stamp FROM index_session WHERE n > ? ORDER BY n LIMIT ?"
-        rows = storage.all(ask, self._place, size)
-        if len(rows) < size:
-            rows += storage.all(ask, 0, size - len(rows))
-        if rows:
-            self._place = rows[-1][0]
-            stamps = self._backend.stamps([session_id for _, session_id, _ in rows])
-            found.update(name for _, name, stamp in rows if stamps.get(name) != stamp)
+def _suspects(backend: Backend, storage: Storage) -> set[str]:
+    """Return those of the next few sessions whose logs have changed since they were described."""
+    # AGAIN, by its index.
+    found = {row[0] for row in storage.all("SELECT id FROM index_session WHERE stamp = ''")}
+    if storage.served:
         return found
+    if storage.sampled < 0:
+        (most,) = storage.one("SELECT max(n) FROM index_session")
+        storage.sampled = int.from_bytes(os.urandom(4)) % (most or 1)
+    is_large = storage.one("SELECT 1 FROM index_session LIMIT 1 OFFSET ?", SMALL) is not None
+    size = SAMPLE if is_large else SMALL
+    ask = "SELECT n, id, stamp FROM index_session WHERE n > ? ORDER BY n LIMIT ?"
+    rows = storage.all(ask, storage.sampled, size)
+    if len(rows) < size:
+        rows += storage.all(ask, 0, size - len(rows))
+    if rows:
+        storage.sampled = rows[-1][0]
+        stamps = backend.stamps([session_id for _, session_id, _ in rows])
+        found.update(name for _, name, stamp in rows if stamps.get(name) != stamp)
+    return found
 
 
 class _Refresh:

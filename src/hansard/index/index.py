@@ -21,7 +21,7 @@ from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.status import IndexStatus
 from hansard.errors import BackendUnavailable, Closed, Damaged, HansardError
 from hansard.index import Hit, Page, StoreStats, catalog, listing, sqlite_storage
-from hansard.index.catalog import Description, Progress, SessionCatalog
+from hansard.index.catalog import Description, Progress
 from hansard.index.listing import SessionFilter
 from hansard.index.sqlite_storage import (
     RESIDUE,
@@ -94,7 +94,6 @@ class Index:
             self._home = None
         self._mutex = threading.RLock()
         self._storage = None
-        self._catalog: SessionCatalog | None = None
         #: Whether a thread, which holds the mutex, is in the middle of a call.
         self._asking = False
 
@@ -131,7 +130,7 @@ class Index:
     def _close(self) -> None:
         if self._storage is not None:
             self._storage.close()
-        self._storage = self._catalog = None
+        self._storage = None
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -227,7 +226,7 @@ class Index:
             self._use(self._erase)
 
     def _erase(self) -> None:
-        storage, sessions = self._open()
+        storage = self._open()
         if storage.private:
             # The file cannot be used, so nothing is known of its content.
             home = self._backend.index_storage()
@@ -236,7 +235,7 @@ class Index:
             return
         if storage.get("watch") is None:
             return  # it was never filled
-        sessions.refresh()
+        catalog.refresh(self._backend, storage)
         from hansard.index import text_index
 
         if not text_index.has_residue(storage):
@@ -263,8 +262,8 @@ class Index:
         """Refresh the index, and ask it a question. `alone`: the question begins its own transactions."""
 
         def answer() -> Answer:
-            storage, sessions = self._open()
-            sessions.refresh(_guarded(progress))
+            storage = self._open()
+            catalog.refresh(self._backend, storage, _guarded(progress))
             with nullcontext() if alone else storage.reading():
                 return question(storage)
 
@@ -307,23 +306,22 @@ class Index:
                     self._discard()
                     replaced = True
 
-    def _open(self) -> tuple[Storage, SessionCatalog]:
+    def _open(self) -> Storage:
         home = self._home
         if self._storage is not None and not self._storage.in_place():
             self._close()
-        if self._storage is None or self._catalog is None:
+        if self._storage is None:
             if home is None or isinstance(home, LocalIndexFile):
                 self._storage = Storage(home, memory=self._memory)
-                if not self._texts and self._storage.full_text.exists():
+                if not self._texts and self._storage.has_texts():
                     raise sqlite3.DatabaseError("it has texts")  # replaced like a damaged one
             else:
                 from hansard.index.postgres_storage import PostgresStorage
 
                 self._storage = served = PostgresStorage(home)
-                if not self._texts and served.full_text.exists():
+                if not self._texts and served.has_texts():
                     served.clear()
-            self._catalog = SessionCatalog(self._backend, self._storage)
-        return self._storage, self._catalog
+        return self._storage
 
     def _do_without(self) -> None:
         """Continue with a private database."""

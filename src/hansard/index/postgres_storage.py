@@ -36,7 +36,6 @@ from hansard.index.sqlite_storage import (
     MATCHING,
     NEWEST,
     WORDS,
-    FullText,
     IndexConnection,
     IndexRow,
     Storage,
@@ -90,7 +89,6 @@ class PostgresStorage(Storage):
         self._dedicated = DedicatedConnection(connections)
         #: The connection of the transaction that is open.
         self._current: Connection | None = None
-        self.full_text = PostgresFullText(self)
 
     def all(self, statement: str, *values: Any) -> list[Any]:
         with self._transaction() as connection:
@@ -176,6 +174,71 @@ class PostgresStorage(Storage):
 
     def abandon(self) -> None:
         pass  # the connection knows its process
+
+    # -- texts, in a table with a GIN index ---------------------------------------------------
+
+    def prepare_texts(self) -> None:
+        pass  # the table was created with the others
+
+    def has_texts(self) -> bool:
+        return self.one("SELECT 1 FROM index_log LIMIT 1") is not None
+
+    def add_texts(self, rows: Sequence[tuple[int, str]]) -> None:
+        numbers, bodies = zip(*rows, strict=True)
+        given = [list(numbers), list(map(storable, bodies)), list(map(vector, bodies))]
+        # One statement takes half the time of one for each.
+        self.do(
+            "INSERT INTO index_words (text, body, words) SELECT n.text, n.body, n.words::tsvector "
+            "FROM unnest(?::bigint[], ?::varchar[], ?::varchar[]) AS n (text, body, words)",
+            *given,
+        )
+
+    def remove_texts(self, texts: Sequence[int]) -> None:
+        self.do("DELETE FROM index_words WHERE text = ANY(?::bigint[])", list(texts))
+
+    def drop_texts(self) -> None:
+        self.do("DELETE FROM index_words")
+
+    def matching_texts(
+        self,
+        expression: str,
+        conditions: str,
+        values: Sequence[Any],
+        shown: Sequence[tuple[int, int]],
+        limit: int,
+    ) -> list[IndexRow]:
+        asked, doubtful = question(expression)
+        text = (
+            f"SELECT {MATCHING} "  # noqa: S608 - values are apart
+            "FROM index_words f JOIN index_text d ON d.text = f.text "
+            "JOIN index_log k ON k.log = d.log "
+            "LEFT JOIN unnest(?::bigint[], ?::bigint[]) AS w (log, upto) ON w.log = d.log "
+            f"WHERE f.words @@ ?::tsquery AND {conditions} "
+            f"ORDER BY {NEWEST} LIMIT ? OFFSET ?"
+        )
+        logs, upto = [log for log, _ in shown], [seq for _, seq in shown]
+        given = [logs, upto, asked, *values]
+        found: list[IndexRow] = []
+        offset = 0
+        while True:
+            some = list(map(matching, self.all(text, *given, limit, offset)))
+            fit = self.ask_texts("1", expression, [row.text for row in some]) if doubtful else None
+            found += [row for row in some if fit is None or row.text in fit]
+            if len(some) < limit or len(found) >= limit:
+                return found[:limit]
+            offset += limit
+
+    def ask_texts(
+        self, function: str, expression: str, texts: Sequence[int], *values: Any
+    ) -> dict[int, Any]:
+        rows = self.all(
+            "SELECT text, body FROM index_words WHERE text = ANY(?::bigint[])", list(texts)
+        )
+        return {
+            text: found
+            for text, body in rows
+            for (found,) in _splitter().ask(function, expression, body, values)
+        }
 
 
 # -- words --------------------------------------------------------------------------------------
@@ -284,70 +347,3 @@ def question(expression: str) -> tuple[str, bool]:
 def _cut(word: str) -> str:
     raw = word.encode()
     return word if len(raw) <= _LONGEST else raw[:_LONGEST].decode(errors="ignore")
-
-
-class PostgresFullText(FullText):
-    """Texts in a table with a GIN index."""
-
-    def prepare(self) -> None:
-        pass  # the table was created with the others
-
-    def exists(self) -> bool:
-        return self._storage.one("SELECT 1 FROM index_log LIMIT 1") is not None
-
-    def add(self, rows: Sequence[tuple[int, str]]) -> None:
-        numbers, bodies = zip(*rows, strict=True)
-        given = [list(numbers), list(map(storable, bodies)), list(map(vector, bodies))]
-        # One statement takes half the time of one for each.
-        self._storage.do(
-            "INSERT INTO index_words (text, body, words) SELECT n.text, n.body, n.words::tsvector "
-            "FROM unnest(?::bigint[], ?::varchar[], ?::varchar[]) AS n (text, body, words)",
-            *given,
-        )
-
-    def remove(self, texts: Sequence[int]) -> None:
-        self._storage.do("DELETE FROM index_words WHERE text = ANY(?::bigint[])", list(texts))
-
-    def drop(self) -> None:
-        self._storage.do("DELETE FROM index_words")
-
-    def rows(
-        self,
-        expression: str,
-        conditions: str,
-        values: Sequence[Any],
-        shown: Sequence[tuple[int, int]],
-        limit: int,
-    ) -> list[IndexRow]:
-        asked, doubtful = question(expression)
-        text = (
-            f"SELECT {MATCHING} "  # noqa: S608 - values are apart
-            "FROM index_words f JOIN index_text d ON d.text = f.text "
-            "JOIN index_log k ON k.log = d.log "
-            "LEFT JOIN unnest(?::bigint[], ?::bigint[]) AS w (log, upto) ON w.log = d.log "
-            f"WHERE f.words @@ ?::tsquery AND {conditions} "
-            f"ORDER BY {NEWEST} LIMIT ? OFFSET ?"
-        )
-        logs, upto = [log for log, _ in shown], [seq for _, seq in shown]
-        given = [logs, upto, asked, *values]
-        found: list[IndexRow] = []
-        offset = 0
-        while True:
-            some = list(map(matching, self._storage.all(text, *given, limit, offset)))
-            fit = self.ask("1", expression, [row.text for row in some]) if doubtful else None
-            found += [row for row in some if fit is None or row.text in fit]
-            if len(some) < limit or len(found) >= limit:
-                return found[:limit]
-            offset += limit
-
-    def ask(
-        self, function: str, expression: str, texts: Sequence[int], *values: Any
-    ) -> dict[int, Any]:
-        rows = self._storage.all(
-            "SELECT text, body FROM index_words WHERE text = ANY(?::bigint[])", list(texts)
-        )
-        return {
-            text: found
-            for text, body in rows
-            for (found,) in _splitter().ask(function, expression, body, values)
-        }

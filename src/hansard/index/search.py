@@ -256,7 +256,7 @@ class _Shown:
             if value is not None:
                 parts.append(condition)
                 values.append(value)
-        return self._storage.full_text.rows(
+        return self._storage.matching_texts(
             query.expression, " AND ".join(parts), values, shown, limit
         )
 
@@ -315,7 +315,7 @@ class _Shown:
             way = None if log is None else self._way(log, place[1])
             if way is None or (stream and way.depth):
                 continue
-            if self._storage.full_text.ask("1", self._query.expression, [text]):
+            if self._storage.ask_texts("1", self._query.expression, [text]):
                 return True
         return False
 
@@ -354,7 +354,7 @@ class _Shown:
     def _marked(self, function: str, texts: list[int]) -> dict[int, str]:
         """Return texts, or snippets of them, with marks around each match."""
         expression = self._query.expression
-        return self._storage.full_text.ask(function, expression, texts, OPEN, CLOSE)
+        return self._storage.ask_texts(function, expression, texts, OPEN, CLOSE)
 
 
 def rank(marked: str) -> float:

@@ -113,7 +113,8 @@ _SCHEMA: Final = (
 
 #: The table of texts: words of any script, ignoring case and accents (`search_text.split` does the rest).
 WORDS: Final = (
-    "CREATE VIRTUAL TABLE index_words USING fts5(body, tokenize = 'unicode61 remove_diacritics 2')"
+    "CREATE VIRTUAL TABLE IF NOT EXISTS index_words "
+    "USING fts5(body, tokenize = 'unicode61 remove_diacritics 2')"
 )
 
 #: Bytes that FTS5 collects in memory before it writes a part of its index, and how many parts of a size it
@@ -330,18 +331,17 @@ class Storage:
 
     Attributes:
         private: only this process uses them.
-        full_text: the texts.
     """
 
     #: Whether a server stores them together with the sessions, so that no other program changes these.
     served = False
 
-    full_text: "FullText"
-
     def __init__(self, file: LocalIndexFile | None, *, memory: bool = False) -> None:
         self.private = file is None
         self._file = file
         self._identity: str | None = None
+        #: The last session whose stamp was compared although no change of it is known; -1: none yet.
+        self.sampled = -1
         if file is None:
             self._connection = _connect(":memory:" if memory else "")
             self.do("PRAGMA synchronous = OFF")
@@ -351,7 +351,6 @@ class Storage:
                 self._connection = self._open(file)
             except (OSError, HansardError) as error:
                 raise Unusable(f"{file.path}: {error}") from error
-        self.full_text = FullText(self)
 
     def _open(self, file: LocalIndexFile) -> IndexConnection:
         path = file.prepare(_EMPTY)
@@ -431,57 +430,36 @@ class Storage:
         """Insert a row, or change the one whose first column has this value."""
         self.do(upserting(table, *values), *values.values())
 
+    # -- texts, in a table of FTS5 ----------------------------------------------------------------
 
-@cache
-def upserting(table: str, key: str, *others: str) -> str:
-    """Return the statement that inserts a row, or changes the one with the same key."""
-    places = ", ".join("?" * (1 + len(others)))
-    sets = ", ".join(f"{name} = excluded.{name}" for name in others)
-    return (
-        f"INSERT INTO {table} ({', '.join([key, *others])}) VALUES ({places}) "  # noqa: S608 - our own names
-        f"ON CONFLICT ({key}) DO UPDATE SET {sets}"
-    )
-
-
-# -- texts --------------------------------------------------------------------------------------
-
-
-class FullText:
-    """The texts of an index, in a table of FTS5, and which of them match."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-
-    def exists(self) -> bool:
+    def has_texts(self) -> bool:
         """Return whether there are texts."""
         ask = "SELECT 1 FROM sqlite_master WHERE name = 'index_words'"
-        return self._storage.one(ask) is not None
+        return self.one(ask) is not None
 
-    def prepare(self) -> None:
+    def prepare_texts(self) -> None:
         """Create the table of texts, unless it exists."""
-        if self.exists():
+        if self.has_texts():
             return
-        with self._storage.changing():
-            if self.exists():
-                return
+        with self.changing():
             with fts5_required():
-                self._storage.do(WORDS)
+                self.do(WORDS)
             configure = "INSERT INTO index_words (index_words, rank) VALUES (?, ?)"
-            self._storage.do_all(configure, list(_FTS5.items()))
+            self.do_all(configure, list(_FTS5.items()))
 
-    def add(self, rows: Sequence[tuple[int, str]]) -> None:
+    def add_texts(self, rows: Sequence[tuple[int, str]]) -> None:
         """Add texts, by their numbers."""
-        self._storage.do_all("INSERT INTO index_words (rowid, body) VALUES (?, ?)", rows)
+        self.do_all("INSERT INTO index_words (rowid, body) VALUES (?, ?)", rows)
 
-    def remove(self, texts: Sequence[int]) -> None:
+    def remove_texts(self, texts: Sequence[int]) -> None:
         """Remove texts."""
-        self._storage.do_all("DELETE FROM index_words WHERE rowid = ?", [(one,) for one in texts])
+        self.do_all("DELETE FROM index_words WHERE rowid = ?", [(one,) for one in texts])
 
-    def drop(self) -> None:
+    def drop_texts(self) -> None:
         """Remove all texts."""
-        self._storage.do("DROP TABLE index_words")
+        self.do("DROP TABLE index_words")
 
-    def rows(
+    def matching_texts(
         self,
         expression: str,
         conditions: str,
@@ -494,12 +472,11 @@ class FullText:
         `conditions`: on `k` (`index_log`), `d` (`index_text`) and `w` (see `shown`), with their values.
         `shown`: logs whose texts other sessions show, each with the last seq.
         """
-        storage = self._storage
         joined = ""
         if shown:
-            storage.do("CREATE TEMP TABLE IF NOT EXISTS shown (log INTEGER PRIMARY KEY, upto INT)")
-            storage.do("DELETE FROM shown")
-            storage.do_all("INSERT INTO shown VALUES (?, ?)", shown)
+            self.do("CREATE TEMP TABLE IF NOT EXISTS shown (log INTEGER PRIMARY KEY, upto INT)")
+            self.do("DELETE FROM shown")
+            self.do_all("INSERT INTO shown VALUES (?, ?)", shown)
             joined = "LEFT JOIN shown w ON w.log = d.log "
         if self._is_frequent(expression, limit):
             # From the newest text on, look up which match: a CROSS JOIN keeps this order.
@@ -512,7 +489,7 @@ class FullText:
                 "index_words JOIN index_text d ON d.text = index_words.rowid "
                 f"JOIN index_log k ON k.log = d.log {joined}"
             )
-        rows = storage.all(
+        rows = self.all(
             f"SELECT {MATCHING} FROM {tables} "  # noqa: S608 - values are apart
             f"WHERE index_words MATCH ? AND {conditions} ORDER BY {NEWEST} LIMIT ?",
             expression,
@@ -527,11 +504,11 @@ class FullText:
         If m of n texts match, these are about `limit` * n / m.
         """
         ask = "SELECT count(*) FROM (SELECT 1 FROM index_words WHERE index_words MATCH ? LIMIT ?)"
-        (last,) = self._storage.one("SELECT coalesce(max(text), 0) FROM index_text")
+        (last,) = self.one("SELECT coalesce(max(text), 0) FROM index_text")
         most = isqrt(_LOOKUP * limit * last)
-        return bool(self._storage.one(ask, expression, most)[0] >= most)
+        return bool(self.one(ask, expression, most)[0] >= most)
 
-    def ask(
+    def ask_texts(
         self, function: str, expression: str, texts: Sequence[int], *values: Any
     ) -> dict[int, Any]:
         """Return what an auxiliary function of FTS5 returns for those of some texts that match."""
@@ -539,7 +516,7 @@ class FullText:
             return {}
         # With a sign, the rows that match are scanned instead of looked up: 1 ms instead of 30 for 500 texts.
         sign = "" if self._is_frequent(expression, len(texts)) else "+"
-        rows = self._storage.all(
+        rows = self.all(
             f"SELECT rowid, {function} FROM index_words WHERE index_words MATCH ? "  # noqa: S608 - our own functions
             f"AND {sign}rowid IN ({', '.join('?' * len(texts))})",
             *values,
@@ -547,6 +524,17 @@ class FullText:
             *texts,
         )
         return dict(rows)
+
+
+@cache
+def upserting(table: str, key: str, *others: str) -> str:
+    """Return the statement that inserts a row, or changes the one with the same key."""
+    places = ", ".join("?" * (1 + len(others)))
+    sets = ", ".join(f"{name} = excluded.{name}" for name in others)
+    return (
+        f"INSERT INTO {table} ({', '.join([key, *others])}) VALUES ({places}) "  # noqa: S608 - our own names
+        f"ON CONFLICT ({key}) DO UPDATE SET {sets}"
+    )
 
 
 @contextlib.contextmanager

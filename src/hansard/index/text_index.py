@@ -44,9 +44,8 @@ STEP: Final = 8 << 20
 #: The cost of an event without text, and of a text that is removed, in characters.
 _EVENT: Final = 100
 
-#: Texts, and characters, that are written together.
-_TOGETHER: Final = 200
-_MOST: Final = 1 << 20
+#: Characters, with the cost of each text, that are written together.
+_TOGETHER: Final = 256 << 10
 
 #: Sessions of a step that are announced before they are read (`Backend.prefetch`).
 _AHEAD: Final = 10_000
@@ -62,7 +61,7 @@ def answer(
 
     `progress` is called with the number of events read, and their total, unless nothing is new.
     """
-    storage.full_text.prepare()
+    storage.prepare_texts()
     with storage.reading():
         if _position(storage) is None:
             return question(storage)
@@ -85,7 +84,7 @@ def has_residue(storage: Storage) -> bool:
     """Return whether the index may hold bytes that were erased from the logs."""
     if storage.get(RESIDUE):
         return True
-    if not storage.full_text.exists():
+    if not storage.has_texts():
         return False
     # An unfinished stream of a session that has changed may have been discarded.
     row = storage.one(
@@ -97,9 +96,9 @@ def has_residue(storage: Storage) -> bool:
 
 def erase(storage: Storage) -> None:
     """Remove all texts, and how far each log was read, in one transaction; the next search reads the logs."""
-    if storage.full_text.exists():
+    if storage.has_texts():
         with storage.changing():
-            storage.full_text.drop()
+            storage.drop_texts()
             storage.do("DELETE FROM index_text")
             storage.do("DELETE FROM index_log")
             storage.do(
@@ -160,7 +159,7 @@ class TextRows:
         (self._last,) = storage.one("SELECT coalesce(max(text), 0) FROM index_text")
         #: Rows that are not written yet, with their texts.
         self._waiting: list[tuple[tuple[Any, ...], str]] = []
-        self._characters = 0
+        self._cost = 0
 
     def is_full(self) -> bool:
         """Return whether the step has done enough."""
@@ -179,22 +178,22 @@ class TextRows:
             return
         self._last += 1
         self.left -= len(text)
-        self._characters += len(text)
+        self._cost += len(text) + _EVENT
         row = (self._last, log.log, seq, stream, time, role, len(text))
         self._waiting.append((row, search_text.split(text)))
-        if len(self._waiting) >= _TOGETHER or self._characters > _MOST:
+        if self._cost > _TOGETHER:
             self.flush()
 
     def flush(self) -> None:
         """Write the rows that wait."""
-        waiting, self._waiting, self._characters = self._waiting, [], 0
+        waiting, self._waiting, self._cost = self._waiting, [], 0
         if waiting:
             self._storage.do_all(
                 "INSERT INTO index_text (text, log, seq, stream, time, role, size) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [row for row, _ in waiting],
             )
-            self._storage.full_text.add([(row[0], text) for row, text in waiting])
+            self._storage.add_texts([(row[0], text) for row, text in waiting])
 
     def set_title(self, log: TextLog, title: str, updated: str) -> None:
         """Make a session found by its title, at the time of its last activity."""
@@ -220,7 +219,7 @@ class TextRows:
         rows = self._storage.all(ask, log.log, *values)
         if rows:
             self.left -= _EVENT * len(rows)
-            self._storage.full_text.remove([text for (text,) in rows])
+            self._storage.remove_texts([text for (text,) in rows])
             self._storage.do_all("DELETE FROM index_text WHERE text = ?", rows)
 
 
