@@ -313,11 +313,12 @@ class _Refresh:
         while self._unsettled:
             parents, self._unsettled = self._unsettled, {}
             forks: dict[str, bool] = {}
-            for parent, thorough in parents.items():
-                ask = "SELECT id FROM index_session WHERE parent = ?"
-                for (fork,) in self._storage.all(ask, parent):
-                    if fork not in done:
-                        forks[fork] = forks.get(fork, False) or thorough
+            few = list(parents) if len(parents) <= _TOGETHER else []
+            some = f"IN ({', '.join('?' * len(few))})" if few else "IS NOT NULL"
+            ask = f"SELECT id, parent FROM index_session WHERE parent {some}"  # noqa: S608 - values are apart
+            for fork, parent in self._storage.all(ask, *few):
+                if parent in parents and fork not in done:
+                    forks[fork] = forks.get(fork, False) or parents[parent]
             done.update(forks)
             self._describe_all(forks, inherited=True)
             # What they inherit, their own forks inherit too.
