@@ -7,7 +7,7 @@ and result, and not by their ids, which differ in every run.
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -139,9 +139,10 @@ class Side(msgspec.Struct, frozen=True):
 def compare(one: Side, other: Side) -> Comparison:
     """Compare two sessions at the seqs of their states."""
     a, b = _messages(one), _messages(other)
-    only_a, only_b, begin = _differing(
-        [_encode(said.message) for said in a], [_encode(said.message) for said in b]
-    )
+    blocks = _blocks([_encode(said.message) for said in a], [_encode(said.message) for said in b])
+    begin = len(blocks[0].a)
+    only_a = [a[place] for block in blocks if not block.same for place in block.a]
+    only_b = [b[place] for block in blocks if not block.same for place in block.b]
     base = None
     # One store may be opened twice, but not one in memory.
     lasting = one.home.durability != "none"
@@ -155,8 +156,8 @@ def compare(one: Side, other: Side) -> Comparison:
         if only_a or only_b
         else None,
         same=len(a) - len(only_a),
-        only_a=[a[place] for place in only_a],
-        only_b=[b[place] for place in only_b],
+        only_a=only_a,
+        only_b=only_b,
         calls=list(_calls(_called(a), _called(b))),
         metadata=_changes(one.state.metadata, other.state.metadata),
         usage=_changes(_usage(one.state), _usage(other.state)),
@@ -190,27 +191,30 @@ def _changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Chan
     return found
 
 
-def _differing(a: Sequence[Hashable], b: Sequence[Hashable]) -> tuple[list[int], list[int], int]:
-    """Return the places of what only one of two lists has, and the length of their common beginning."""
+class _Block(NamedTuple):
+    """Places that follow one another in each of two lists, which are the same there or not."""
+
+    a: range
+    b: range
+    same: bool = True
+
+
+def _blocks(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[_Block]:
+    """Return all places of two lists, in order; the first block is their common beginning."""
     shorter = min(len(a), len(b))
     begin = next((place for place in range(shorter) if a[place] != b[place]), shorter)
     end = 0
     while end < shorter - begin and a[-1 - end] == b[-1 - end]:
         end += 1
-    only_a, only_b = range(begin, len(a) - end), range(begin, len(b) - end)
-    if max(len(only_a), len(only_b)) > _ALIGNED:
-        return list(only_a), list(only_b), begin
-    matcher = SequenceMatcher(None, a[begin : only_a.stop], b[begin : only_b.stop], autojunk=False)
-    both_a: set[int] = set()
-    both_b: set[int] = set()
-    for match in matcher.get_matching_blocks():
-        both_a.update(range(begin + match.a, begin + match.a + match.size))
-        both_b.update(range(begin + match.b, begin + match.b + match.size))
-    return (
-        [place for place in only_a if place not in both_a],
-        [place for place in only_b if place not in both_b],
-        begin,
-    )
+    left_a, left_b = range(begin, len(a) - end), range(begin, len(b) - end)
+    if max(len(left_a), len(left_b)) > _ALIGNED:
+        found = [_Block(left_a, left_b, same=False)]
+    else:
+        some_a, some_b = a[begin : left_a.stop], b[begin : left_b.stop]
+        codes = SequenceMatcher(None, some_a, some_b, autojunk=False).get_opcodes()
+        found = [_Block(left_a[i:j], left_b[k:m], what == "equal") for what, i, j, k, m in codes]
+    last = _Block(range(left_a.stop, len(a)), range(left_b.stop, len(b)))
+    return [_Block(range(begin), range(begin)), *found, last]
 
 
 # -- tool calls ---------------------------------------------------------------------------------
@@ -247,24 +251,14 @@ def _calls(a: list[ToolCall], b: list[ToolCall]) -> Iterator[CallDifference]:
     """Yield the calls that differ, in order."""
     asked_a = [(call.name, _encode(call.arguments)) for call in a]
     asked_b = [(call.name, _encode(call.arguments)) for call in b]
-    gone, come, _ = _differing(asked_a, asked_b)
-    left_a, left_b = set(gone), set(come)
-    place_a = place_b = 0
-    while place_a < len(a) or place_b < len(b):
-        some_a, some_b = [], []
-        while place_a in left_a:
-            some_a.append(a[place_a])
-            place_a += 1
-        while place_b in left_b:
-            some_b.append(b[place_b])
-            place_b += 1
-        yield from _replaced(some_a, some_b)
-        # Both are at a call that is in both, or at the end.
-        if place_a < len(a) and place_b < len(b):
-            if a[place_a].result != b[place_b].result:
-                yield CallDifference("result", a[place_a], b[place_b])
-            place_a += 1
-            place_b += 1
+    for block in _blocks(asked_a, asked_b):
+        here, there = [a[place] for place in block.a], [b[place] for place in block.b]
+        if not block.same:
+            yield from _replaced(here, there)
+            continue
+        for one, other in zip(here, there, strict=True):
+            if one.result != other.result:
+                yield CallDifference("result", one, other)
 
 
 def _replaced(a: list[ToolCall], b: list[ToolCall]) -> Iterator[CallDifference]:
