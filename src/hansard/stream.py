@@ -203,9 +203,12 @@ class _Flusher:
                 self._changed.notify()
 
     def _run(self) -> None:
-        while (stream := self._next()) is not None:
-            with suppress(Exception):  # the stream's next call tries again, and raises it
-                stream.flush()
+        try:
+            while (stream := self._next()) is not None:
+                with suppress(Exception):  # the stream's next call tries again, and raises it
+                    stream.flush()
+        except MemoryError:
+            self._runs = False  # the next text starts another thread
 
     def _next(self) -> Stream | None:
         """Wait for the next stream that is due; return None when no stream waits."""
