@@ -88,8 +88,8 @@ class Cursor:
     a read-only store has the current positions, and cannot be moved.
     """
 
-    def __init__(self, backend: Backend, name: str, *, timeout: float = 0.0) -> None:
-        """Open a cursor. `LockTimeout` if another consumer has it open for more than `timeout` seconds."""
+    def __init__(self, backend: Backend, name: str) -> None:
+        """Open a cursor. `LockTimeout` if another consumer has it open."""
         log_name = _log_name(backend, name)
         self.name = name
         self._where = f"{backend.where}: cursor {name!r}"
@@ -107,7 +107,7 @@ class Cursor:
             self._state = self._read()
             return
         try:
-            self._hold = backend.exclusive(log_name, timeout=timeout)
+            self._hold = backend.exclusive(log_name)
         except LockTimeout as error:
             raise LockTimeout(
                 f"{self._where} has another consumer: {error}", holder=error.holder

@@ -215,25 +215,6 @@ def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
         opened[0].close()
 
 
-def test_a_waiting_consumer_gets_a_cursor_that_is_closed(context: Context) -> None:
-    """With a `timeout`, opening waits for the holder to close, and then has its last move."""
-    cursor = Cursor(context.backend, "c")
-
-    def move_and_close() -> dict[str, int]:
-        for seq in range(1, 50):
-            cursor.move({"s": seq})
-        cursor.close()
-        return {}
-
-    def wait() -> dict[str, int]:
-        mine = Cursor(context.backend, "c", timeout=30.0)
-        positions = mine.positions
-        mine.close()
-        return positions
-
-    assert together([wait, move_and_close])[0] == {"s": 49}
-
-
 def test_a_closed_cursor_says_so(context: Context) -> None:
     """After `close` of a cursor, or of its backend, a move raises `Closed`; `close` does not."""
     cursor = Cursor(context.backend, "c")

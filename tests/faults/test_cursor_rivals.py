@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hansard.backend.local.backend import LocalBackend
 from hansard.errors import LockTimeout
-from hansard.follow import Cursor, drop_cursor
-from tests.faults.workers import PATIENCE, Crew, Wire, context
+from hansard.follow import drop_cursor
+from tests.faults.workers import PATIENCE, Crew, Wire, context, wait_for_cursor
 
 # -- rivals -------------------------------------------------------------------------------------------
 
@@ -20,7 +20,7 @@ def open_and_drop(wire: Wire, path: str, rounds: int, barrier: Barrier) -> int:
     barrier.wait(PATIENCE)
     for _ in range(rounds):
         try:
-            cursor = Cursor(backend, "c", timeout=PATIENCE)
+            cursor = wait_for_cursor(backend, "c")
             # The holder of the cursor is alone: this fails if the file exists.
             os.close(os.open(witness, os.O_CREAT | os.O_EXCL, 0o600))
             had += 1

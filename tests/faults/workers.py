@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 import portalocker  # noqa: F401 - for the children, which would otherwise import it one by one
 
 import hansard
-from hansard.backend.contract import AppendRequest
+from hansard.backend.contract import AppendRequest, Backend
 from hansard.backend.local.log import LocalLog
+from hansard.clock import Backoff
+from hansard.errors import LockTimeout
 from hansard.event.kinds import SESSION_FORKED
+from hansard.follow import Cursor
 from hansard.log import disk
 from tests.crashlab import history_worker
 
@@ -300,3 +303,14 @@ def take_time_to_fork() -> None:
 def take_out_the_lock() -> None:
     """Let the locks of this process exclude no other process, a mutation that tests must notice (N-17)."""
     disk._flock = lambda _, __: None
+
+
+def wait_for_cursor(backend: Backend, name: str) -> Cursor:
+    """Open a cursor as soon as no other consumer has it."""
+    backoff = Backoff(PATIENCE)
+    while True:
+        try:
+            return Cursor(backend, name)
+        except LockTimeout:
+            if not backoff.sleep():
+                raise

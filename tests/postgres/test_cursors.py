@@ -6,6 +6,7 @@ import pytest
 
 import hansard
 from hansard.follow import Cursor
+from tests.faults.workers import wait_for_cursor
 from tests.postgres.helpers import program, sql
 from tests.postgres.server import PATIENCE
 
@@ -19,9 +20,9 @@ sys.stdin.read()
 """
 
 
-def open_cursor(store: hansard.Store, name: str = "c", timeout: float = 0.0) -> Cursor:
+def open_cursor(store: hansard.Store, name: str = "c") -> Cursor:
     """Open a cursor of a store."""
-    return Cursor(store._backend, name, timeout=timeout)
+    return Cursor(store._backend, name)
 
 
 def cut(url: str) -> int:
@@ -44,7 +45,7 @@ def test_a_killed_consumer_frees_its_cursor(url: str) -> None:
             with pytest.raises(hansard.LockTimeout, match=f"hansard {holder.pid}"):
                 open_cursor(store)
             holder.kill()
-            assert open_cursor(store, timeout=PATIENCE).positions == {"s": 7}
+            assert wait_for_cursor(store._backend, "c").positions == {"s": 7}
     finally:
         holder.kill()
         holder.communicate(timeout=PATIENCE)
@@ -57,7 +58,7 @@ def test_a_cursor_survives_its_connection(url: str, store: hansard.Store) -> Non
     assert cut(url) > 0
     cursor.move({"s": 2, "t": 1})
     with hansard.open(url) as other:
-        theirs = open_cursor(other, timeout=PATIENCE)
+        theirs = wait_for_cursor(other._backend, "c")
         assert theirs.positions == {"s": 2, "t": 1}
         for _ in range(2):
             with pytest.raises(hansard.LockTimeout, match="opened by another consumer"):

@@ -587,8 +587,8 @@ class Backend(ABC):
         """Return the sorted names of the existing internal logs, also of unreadable ones."""
 
     @abstractmethod
-    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
-        """Lock an internal log for one caller of all processes; wait `timeout` seconds at most.
+    def exclusive(self, name: str) -> Hold:
+        """Lock an internal log for one caller of all processes. Does not wait.
 
         `LockTimeout` names the holder if it is known. A lock that belongs to a connection can be lost without
         notice: only an append at an expected seq proves that it is held.

@@ -356,14 +356,11 @@ class MemoryBackend(Backend):
         found = (log_id for log_id, record in self._all(internal=True) if record.exists)
         return sorted(log_id.removeprefix(INTERNAL) for log_id in found)
 
-    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
+    def exclusive(self, name: str) -> Hold:
         self.check_open()
         with self.lock:
-            if not self.lock.wait_for(lambda: name not in self._held, timeout):
-                raise LockTimeout(
-                    f"memory: could not lock {name!r} within {timeout:g} s: held by this process",
-                    holder=os.getpid(),
-                )
+            if name in self._held:
+                raise LockTimeout(f"memory: {name!r} is held by this process", holder=os.getpid())
             hold = self._held[name] = MemoryHold(self, name)
             return hold
 
@@ -372,7 +369,6 @@ class MemoryBackend(Backend):
         with self.lock:
             if self._held.get(name) is hold:
                 del self._held[name]
-                self.lock.notify_all()
 
     def ids(self, *, trash: bool = False) -> Iterator[str]:
         return (

@@ -54,8 +54,8 @@ class ScopedBackend(Backend):
     def internals(self) -> list[str]:
         return self._open().internals()
 
-    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
-        return self._open().exclusive(name, timeout=timeout)
+    def exclusive(self, name: str) -> Hold:
+        return self._open().exclusive(name)
 
     def ids(self, *, trash: bool = False) -> Iterator[str]:
         return (found for found in self._open().ids(trash=trash) if found.startswith(self.prefix))

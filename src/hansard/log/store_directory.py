@@ -477,9 +477,8 @@ class InternalDirectory(StoreDirectory):
     def _path_in_trash(self, name: str) -> str:
         return self.path_of(name)
 
-    def hold(self, name: str, timeout: float) -> disk.Lock:
+    def hold(self, name: str) -> disk.Lock:
         """Take the lock of a log's holder (F-160); create its file if it is missing."""
-        deadline = time.monotonic() + timeout
         path = self.path_of(name, names.HOLDER)
         while True:
             directory = self.open_session(name, name, create=True)
@@ -492,7 +491,7 @@ class InternalDirectory(StoreDirectory):
             except OSError as error:
                 raise disk.explain(error, "open", path) from error
             lock = disk.Lock(file, path, rare=True)
-            lock.acquire(max(0.0, deadline - time.monotonic()))
+            lock.acquire(0.0)
             try:
                 # Otherwise it was dropped before the lock was taken (F-164): another directory has its name.
                 if disk.is_named(self.sessions, f"{name}/{names.HOLDER}", file):

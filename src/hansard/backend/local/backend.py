@@ -251,10 +251,10 @@ class LocalBackend(Backend):
                 found.append(name)
         return sorted(found)
 
-    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
+    def exclusive(self, name: str) -> Hold:
         self.check_open()
         self._root.check_writable()
-        hold = LocalHold(self._internal.hold(names.internal_directory(name), timeout))
+        hold = LocalHold(self._internal.hold(names.internal_directory(name)))
         self._holds.add(hold)
         return hold
 

@@ -210,10 +210,10 @@ class PostgresBackend(Backend):
     def internals(self) -> list[str]:
         return sorted(str(row[0]) for row in self.connections.run(_INTERNALS))
 
-    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
+    def exclusive(self, name: str) -> Hold:
         self.check_writable()
         lock = AdvisoryLock(self.connections, "exclusive", name)
-        if not lock.acquire(timeout):
+        if not lock.acquire(0.0):
             by = ""
             with suppress(HansardError, ConnectionLost):
                 for holder in self.connections.attempt(_HOLDER, {"number": lock.number}):
