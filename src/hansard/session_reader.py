@@ -86,11 +86,31 @@ class SessionReader:
         self._kept[:] = [kept]
         return known
 
-    def _view(self, at: At | None, view: View) -> tuple[LogReader, ViewRanges]:
+    def _view(self, at: At | None = None, view: View = "model") -> tuple[LogReader, ViewRanges]:
         """Return a reader, and the ranges that a view shows."""
+        if view not in VIEWS:
+            raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")
         reader = self._reader()
         upto = self._seq_at(reader, at)
         return reader, ranges_of(reader, view=view, upto=upto, known=self._known(reader))
+
+    def _read(
+        self, form: MessageFormat[Shown], last: int | None, after: int, at: At | None, view: View
+    ) -> list[Shown]:
+        if last is not None:
+            return [message for _, message in self._numbered(form, last, after, at, view)]
+        check_seq("after", after)
+        reader, ranges = self._view(at, view)
+        return read_all(reader, form, ranges, after=after)
+
+    def _numbered(
+        self, form: MessageFormat[Shown], last: int | None, after: int, at: At | None, view: View
+    ) -> list[tuple[int, Shown]]:
+        check_seq("after", after)
+        _check_count("last", last)
+        count = sys.maxsize if last is None else last
+        reader, ranges = self._view(at, view)
+        return read_last(reader, form, ranges, count, after=after)
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -115,9 +135,7 @@ class SessionReader:
             repair: add results to tool calls that have none, omit results without a call, and remove
                 the mark from partial messages, so that every model accepts the list.
         """
-        _check_range(last, after, view)
-        reader, ranges = self._view(at, view)
-        shown = _read(reader, decoded, ranges, last, after)
+        shown = self._read(decoded, last, after, at, view)
         return _repair(shown) if repair else shown
 
     def numbered(
@@ -132,10 +150,7 @@ class SessionReader:
 
         A summary has the seq of the event that added it. The options are those of `messages`.
         """
-        _check_range(last, after, view)
-        count = sys.maxsize if last is None else last
-        reader, ranges = self._view(at, view)
-        return read_last(reader, decoded, ranges, count, after=after)
+        return self._numbered(decoded, last, after, at, view)
 
     def messages_json(
         self,
@@ -146,9 +161,7 @@ class SessionReader:
         view: View = "model",
     ) -> bytes:
         """Return the same as `messages` as a JSON array of the stored bytes, without decoding."""
-        _check_range(last, after, view)
-        reader, ranges = self._view(at, view)
-        found = _read(reader, joined if last is None else encoded, ranges, last, after)
+        found = self._read(joined if last is None else encoded, last, after, at, view)
         if not found:
             return b"[]"
         # Joined at the end: other threads can run during a join.
@@ -181,7 +194,7 @@ class SessionReader:
         from hansard.message import window as windows
 
         limits = windows.Limits(turns, messages, tokens, counter or windows.estimate_tokens)
-        reader, ranges = self._view(None, "model")
+        reader, ranges = self._view()
         # Read the end of the view, and more if a limit reaches further back.
         size = _WINDOW
         while True:
@@ -392,18 +405,6 @@ def last_seq(reader: LogReader) -> int:
     return 0 if head is None else head.seq
 
 
-def _read(
-    reader: LogReader,
-    form: MessageFormat[Shown],
-    ranges: ViewRanges,
-    last: int | None,
-    after: int,
-) -> list[Shown]:
-    if last is None:
-        return read_all(reader, form, ranges, after=after)
-    return [message for _, message in read_last(reader, form, ranges, last, after=after)]
-
-
 def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     from hansard.message.tool_calls import repair
 
@@ -432,10 +433,3 @@ def check_seq(name: str, value: object) -> None:
 def _check_count(name: str, value: object) -> None:
     if value is not None and (type(value) is not int or value < 0):
         raise ValueError(f"{name} must be a non-negative count, got {value!r}")
-
-
-def _check_range(last: int | None, after: int, view: str) -> None:
-    check_seq("after", after)
-    _check_count("last", last)
-    if view not in VIEWS:
-        raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")
