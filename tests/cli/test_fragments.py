@@ -1,4 +1,4 @@
-"""Discarded fragments of unfinished appends: `verify` reports them, and `dump --json` is JSON."""
+"""Discarded fragments of unfinished appends: `verify` and `doctor` report them, and `dump --json` is JSON."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def _places(path: Path) -> list[tuple[int, int]]:
 
 
 def test_fragments_are_notes(torn: Path) -> None:
-    """F-29, N-33: `verify` locates each; the exit code is 0, and `doctor` has nothing to say."""
+    """F-29, N-33: `verify` locates each, `doctor` counts them and their bytes; the exit code is 0."""
     places = _places(torn)
     done = hansard("verify", store=torn)
     assert (done.code, done.err) == (0, "")
@@ -49,7 +49,14 @@ def test_fragments_are_notes(torn: Path) -> None:
     found = document["findings"]
     assert [(one["offset"], one["length"]) for one in found] == places
     assert {one["severity"] for one in found} == {"note"}
-    assert hansard("doctor", "--json", store=torn).json["diagnostics"] == []
+    size = sum(length for _, length in places)
+    done = hansard("doctor", store=torn)
+    assert (done.code, done.err) == (0, "")
+    assert "sessions/s/log.jsonl (and 2 more): crashes have left fragments" in done.out
+    assert f"{size} bytes in all" in done.out
+    [diagnostic] = hansard("doctor", "--json", store=torn).json["diagnostics"]
+    assert (diagnostic["code"], diagnostic["severity"]) == ("discarded-fragment", "note")
+    assert (diagnostic["count"], f"{size} bytes" in diagnostic["reason"]) == (3, True)
 
 
 def test_dump_prints_valid_json(torn: Path) -> None:

@@ -22,20 +22,23 @@ class HeldLock(msgspec.Struct, frozen=True):
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A file that no event needs.
+    """A file, or a part of one, that no event needs.
 
     Attributes:
         what: "temporary" (a file that was being written), "staged" (a session that was being imported or
-            copied), or "damaged" (kept by a repair).
+            copied), "damaged" (kept by a repair), or "discarded" (fragments of unfinished appends, inside
+            an active log).
         where: the file.
-        bytes: its size.
+        bytes: its size, or the size of the fragments.
         living: a process holds the lock on it, and is still writing it.
+        count: number of fragments; 1 for a file.
     """
 
-    what: Literal["temporary", "staged", "damaged"]
+    what: Literal["temporary", "staged", "damaged", "discarded"]
     where: str
     bytes: int
     living: bool = False
+    count: int = 1
 
 
 #: Other users can access it; another user owns it; a symbolic link; not created by hansard; unreadable.

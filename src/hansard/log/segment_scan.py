@@ -434,13 +434,19 @@ def raise_if_damaged(segment: "Segment", start: Position, data: bytes) -> None:
         raise segment.damaged(finding.offset, finding.reason)
 
 
-def discarded(line: bytes) -> ScanFinding | None:
-    """Return the discarded fragment that a line, without its newline, names; None for most (F-29)."""
-    # Not a note that a crash left unfinished.
-    if not line.startswith(_RECOVERED) or format.stored_crc(line + b"\n") is None:
-        return None
-    note = format.decode_recovered(format.decode_line(line).data)
-    return ScanFinding(note.offset, note.bytes, "a discarded fragment of an unfinished append")
+def discarded(data: bytes) -> Iterator[ScanFinding]:
+    """Yield the discarded fragments, by the notes in lines that have been checked (F-29)."""
+    begin = data.find(_RECOVERED)
+    while begin >= 0:
+        end = data.find(b"\n", begin) + 1
+        raw = data[begin:end]
+        # Not inside another line; and not a note that a crash left unfinished.
+        if data[max(0, begin - 1) : begin] in {b"", b"\n"} and format.stored_crc(raw) is not None:
+            note = format.decode_recovered(format.decode_line(raw).data)
+            yield ScanFinding(
+                note.offset, note.bytes, "a discarded fragment of an unfinished append"
+            )
+        begin = data.find(_RECOVERED, end)
 
 
 # -- what is left -------------------------------------------------------------------------------

@@ -179,6 +179,8 @@ _ODD: Final = {
 _LEFT: Final = {
     ("damaged",): ("kept-damage", "repairs have kept damaged files",
                    "remove them when no one needs them any more"),
+    ("discarded",): ("discarded-fragment", "crashes have left fragments of unfinished appends",
+                     "none was acknowledged, and readers skip them; `hansard verify` lists them"),
     ("temporary", "staged"): ("leftover", "left by a process that has died",
                               "the next process that writes there removes it"),
 }  # fmt: skip
@@ -191,7 +193,7 @@ def _check_files(found: Diagnosis) -> Iterator[_Row]:
         yield True, severity, code, odd.where[0], reason, advice, odd.count
     for kinds, (code, reason, advice) in _LEFT.items():
         left = [one for one in found.leftovers if one.what in kinds and not one.living]
-        size, count = sum(one.bytes for one in left), len(left)
+        size, count = sum(one.bytes for one in left), sum(one.count for one in left)
         first = left[0].where if left else ""
         yield left, "note", code, first, f"{reason}, {size:,} bytes in all", advice, count
 

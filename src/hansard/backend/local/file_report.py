@@ -20,7 +20,9 @@ from hansard.backend.status import (
     StoreStatus,
     UnexpectedFiles,
 )
-from hansard.log import disk, format, names
+from hansard.errors import Damaged, DiskFailed, UnknownFormat, UnsafePath
+from hansard.log import disk, format, names, segment_scan
+from hansard.log.segment_reader import SegmentReader, open_segment
 from hansard.log.store_directory import StoreDirectory
 
 #: Maximum number of unexpected files named per kind.
@@ -157,7 +159,7 @@ class _Examiner:
         else:
             self._look_whose(path, status)
             if expected == "file":
-                self._look_at_file(path, status, *parts)
+                self._look_at_file(directory, path, status, *parts)
             elif not temporary:
                 self._look_into(directory, path, *parts)
 
@@ -167,8 +169,10 @@ class _Examiner:
         if status.st_uid != self._owner:
             self._note("owner", path)
 
-    def _look_at_file(self, path: str, status: disk.Status, *parts: str) -> None:
+    def _look_at_file(self, directory: int, path: str, status: disk.Status, *parts: str) -> None:
         match parts:
+            case [_, _, names.LOG]:
+                self._look_for_fragments(directory, path)
             case [_, _, name] if name.startswith(_DAMAGED):
                 self.leftovers.append(Leftover("damaged", path, status.st_size))
             case [*_, name] if name in {names.LOCK, names.COMPACTION, names.HOLDER}:
@@ -178,6 +182,20 @@ class _Examiner:
                     self.locks.append(HeldLock(path, pid, disk.command_of(pid), stopped))
             case _:
                 pass
+
+    def _look_for_fragments(self, directory: int, path: str) -> None:
+        """Record the discarded fragments of unfinished appends in an active log."""
+        # `verify` reports damage of the log.
+        with suppress(Damaged, UnknownFormat, DiskFailed, UnsafePath):
+            segment = open_segment(directory, path, None, writable=False)
+            if segment is None:
+                return
+            reader = SegmentReader(segment)
+            pieces = reader.forwards(segment.start, reader.log_end().position)
+            found = [one.length for piece in pieces for one in segment_scan.discarded(piece.data)]
+            if found:
+                size, count = sum(found), len(found)
+                self.leftovers.append(Leftover("discarded", path, size, count=count))
 
     def _look_at_temporary(self, directory: int, name: str, path: str, status: disk.Status) -> None:
         is_file, living = disk.kind(status) == "file", False

@@ -93,16 +93,17 @@ def _check_lines(
     for part in (*sealed, SealedPart(reader, end.position)):
         path = part.reader.segment.path
         for piece in part.reader.forwards(part.start, part.end):
+            for offset, length, what in segment_scan.discarded(piece.data):
+                reason = f"{what}, as a crash leaves one; none of it was acknowledged"
+                yield Finding("note", path, offset, length, reason)
             offset = piece.start.offset
             for line in piece.data.split(b"\n"):
-                if found := segment_scan.discarded(line):
-                    reason = f"{found.reason}, as a crash leaves one; none of it was acknowledged"
-                    yield Finding("note", path, found.offset, found.length, reason)
+                length = len(line) + 1
                 try:
                     codec.check_keys(line, "the record")
                 except InvalidEvent as error:
-                    yield Finding("damage", path, offset, len(line) + 1, f"{error}; {DUPLICATE}")
-                offset += len(line) + 1
+                    yield Finding("damage", path, offset, length, f"{error}; {DUPLICATE}")
+                offset += length
 
 
 def _check_checkpoint(
