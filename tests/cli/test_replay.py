@@ -169,6 +169,21 @@ def test_speed_pauses_as_it_was(store: Path) -> None:
     assert pauses("--speed", f"{slow:.12f}") == [10.0] * sum(gap > 0 for gap in gaps)
 
 
+@pytest.mark.parametrize("words", [("replay", "--to", "2"), ("show",), ("tail", "-n", "12")])
+def test_markdown_is_rendered_on_request(
+    words: tuple[str, ...], store: Path, terminal: OpenTerminal
+) -> None:
+    """--markdown renders it on a terminal, and not in a pipe; without it every character is shown."""
+    shown = terminal(*words, "agent/1", "--markdown", store=store, rows=50)
+    assert shown.wait() == 0
+    assert "    You are helpful." in shown.lines
+    assert b"\x1b[1mhelpful" in shown.raw
+    plain = terminal(*words, "agent/1", store=store, rows=50)
+    assert plain.wait() == 0
+    assert "    You are **helpful**." in plain.lines
+    assert "    You are **helpful**.\n" in hansard(*words, "agent/1", "--markdown", store=store).out
+
+
 def test_stepping_by_key(store: Path, terminal: OpenTerminal) -> None:
     """--step goes forward and back by key, to the ends, to a number; resizes; and leaves with q."""
     shown = terminal("replay", "agent/1", "--step", store=store)

@@ -161,6 +161,7 @@ def common_options(command: click.Command) -> None:
 
 
 #: Options that several commands have.
+markdown_option = click.option("--markdown", is_flag=True, help="Render Markdown on a terminal")
 full_option = click.option("--full", is_flag=True, help="Do not truncate")
 prefix_option = click.option(
     "--prefix", default="", metavar="TEXT", help="Only ids starting with TEXT"

@@ -1,8 +1,8 @@
 """Print events, messages, states and differences; encode events as JSON.
 
 A message is printed verbatim: the role, then every character of its texts, calls and results, with control
-characters escaped. Only very long texts are truncated, only on a terminal, and the output says so. Every
-other event is one line.
+characters escaped. Only very long texts are truncated, only on a terminal, and the output says so. Markdown
+is rendered only on request, because it hides characters. Every other event is one line.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,15 +39,17 @@ class EventPrinter:
     Args:
         screen: the output.
         full: do not truncate, and print a message's other members.
+        markdown: render texts as Markdown on a terminal.
 
     Attributes:
         unfinished: streams to mark as unfinished, with the seq of their last part.
     """
 
-    def __init__(self, screen: Screen, *, full: bool = False) -> None:
+    def __init__(self, screen: Screen, *, full: bool = False, markdown: bool = False) -> None:
         self.unfinished: Mapping[str, int] = {}
         self._screen = screen
         self._full = full
+        self._markdown = markdown
         #: The stream whose parts were printed last, its first seq, and their text.
         self._stream: tuple[str, int, str] | None = None
         #: The names of tools without a result so far, by call ids.
@@ -146,6 +148,9 @@ class EventPrinter:
         pieces: list[Piece] = [*texts]
         indent = _INDENT
         match part.kind:
+            case "text" if self._markdown:
+                self._screen.markdown("".join(texts), indent=_INDENT)
+                return
             case "text":
                 pass
             case "call":

@@ -152,6 +152,20 @@ class Screen:
             made.append(visible(text), style=style)
         return made
 
+    def markdown(self, text: str, *, indent: int = 0) -> None:
+        """Print Markdown: rendered on a terminal, unchanged in a pipe."""
+        if not self.terminal:
+            self.line(text, indent=indent)
+            return
+        from rich.markdown import Markdown
+        from rich.padding import Padding
+
+        shown = visible(text.replace("\r\n", "\n"))
+        margin = indent if self.width > 2 * indent else 0
+        # No hyperlinks: the user must see where a link leads.
+        rendered = Markdown(shown, hyperlinks=False, code_theme="ansi_dark")
+        self.console.print(Padding(rendered, (0, 0, 0, margin)))
+
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = ""
     ) -> None:
@@ -190,6 +204,15 @@ class Screen:
         if count:
             damaged = many(count, "session is", "sessions are")
             self.note(f"{damaged} damaged{consequence}; `hansard ls --damaged` lists them")
+
+    def counted(
+        self, label: str, pieces: "Iterable[bytes]", total: int, unit: str
+    ) -> "Iterator[bytes]":
+        """Yield pieces, with a progress bar that counts them; `total`: about how many there are."""
+        with self.progress(label, unit=unit) as update:
+            for done, piece in enumerate(pieces, 1):
+                yield piece
+                update(min(done, total), total)
 
     @contextmanager
     def progress(

@@ -46,7 +46,7 @@ _CHECK_SIZE: Final = 0.2
 
 
 def step_through(
-    screen: Screen, session: "hansard.Session", seqs: list[int], *, full: bool
+    screen: Screen, session: "hansard.Session", seqs: list[int], *, full: bool, markdown: bool
 ) -> None:
     """Show events one by one, controlled by keys."""
     if not seqs:
@@ -57,7 +57,7 @@ def step_through(
     with _cbreak(), screen.console.screen(hide_cursor=True):
         keys = _keys(screen)
         while True:
-            printer = EventPrinter(screen, full=full)
+            printer = EventPrinter(screen, full=full, markdown=markdown)
             _draw(screen, session, seqs, place, typed, printer)
             key = next(keys)
             if key in _LEAVE:

@@ -93,8 +93,8 @@ def command(
             # All are checked before one is written.
             _refuse_existing(path, force=force)
         for session, path in zip(sessions, paths, strict=True):
-            count = _write(path, _exported(session, options), force=force)
-            written.append((session.id, path, count))
+            pieces = screen.counted(session.id, _exported(session, options), session.seq, "events")
+            written.append((session.id, path, _write(path, pieces, force=force)))
     files = [{"session": id, "file": str(path), "bytes": count} for id, path, count in written]
     screen.document({"written": files, "redacted": not unredacted})
     for _, path, count in written:

@@ -1,9 +1,11 @@
 """`hansard import`: import sessions from files or programs."""
 
+import os
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -14,6 +16,10 @@ from hansard.cli.screen import many
 
 if TYPE_CHECKING:
     from hansard.importers import Report
+
+
+#: Bytes read at once.
+_PIECE: Final = 1024 * 1024
 
 
 @define(
@@ -68,7 +74,10 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
             try:
                 stdin = nullcontext(sys.stdin.buffer)
                 with stdin if name == "-" else Path(name).open("rb") as file:
-                    done.append((name, store.import_session(file, id=session_id)))
+                    pieces = iter(partial(file.read, _PIECE), b"")
+                    total = os.fstat(file.fileno()).st_size // _PIECE + 1
+                    counted = call.screen.counted(name, pieces, total, "MiB")
+                    done.append((name, store.import_session(counted, id=session_id)))
             except hansard.HansardError as error:
                 failed[name] = str(error)
             except OSError as error:

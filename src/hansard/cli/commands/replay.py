@@ -10,7 +10,7 @@ import msgspec
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import Call, define, full_option, session_of
+from hansard.cli.command import Call, define, full_option, markdown_option, session_of
 from hansard.cli.commands.diff import show_comparison
 from hansard.cli.render import EventPrinter, show_state
 
@@ -50,6 +50,7 @@ _LONGEST_PAUSE: Final = 10.0
 )
 @click.option("--step", is_flag=True, help="Step forward and back with keys, on a terminal")
 @full_option
+@markdown_option
 def command(
     call: Call,
     session_id: str,
@@ -62,6 +63,7 @@ def command(
     *,
     step: bool,
     full: bool,
+    markdown: bool,
 ) -> None:
     """Play back a session's events.
 
@@ -74,7 +76,7 @@ def command(
     """
     ranged = start is not None or end is not None or bool(kinds)
     _check(call, ranged=ranged, at=at, diff=diff, step=step)
-    printer = EventPrinter(call.screen, full=full)
+    printer = EventPrinter(call.screen, full=full, markdown=markdown)
     with call.reading() as store:
         session = session_of(store, session_id)
         if at is not None:
@@ -93,7 +95,7 @@ def command(
             from hansard.cli.stepper import step_through
 
             seqs = [event.seq for event in chosen]
-            step_through(call.screen, session, seqs, full=full)
+            step_through(call.screen, session, seqs, full=full, markdown=markdown)
             return
         if not call.screen.json:
             printer.unfinished = session.state().streams

@@ -5,7 +5,7 @@ from typing import Literal
 import click
 
 from hansard.cli import arguments
-from hansard.cli.command import Call, count_option, define, full_option, session_of
+from hansard.cli.command import Call, count_option, define, full_option, markdown_option, session_of
 from hansard.cli.render import EventPrinter, show_state
 from hansard.cli.screen import many, size
 
@@ -28,6 +28,7 @@ from hansard.cli.screen import many, size
 )
 @click.option("--at", type=arguments.PLACE, help="At a seq, time or snapshot")
 @full_option
+@markdown_option
 def command(
     call: Call,
     session_id: str,
@@ -36,6 +37,7 @@ def command(
     at: arguments.Place | None,
     *,
     full: bool,
+    markdown: bool,
 ) -> None:
     """Show a session's state and messages.
 
@@ -58,6 +60,6 @@ def command(
     show_state(call.screen, session_id, state, more=more)
     call.screen.line()
     call.screen.line((f"{view} view: {many(len(messages), 'message')}", "italic"))
-    printer = EventPrinter(call.screen, full=full)
+    printer = EventPrinter(call.screen, full=full, markdown=markdown)
     for message in messages:
         printer.message(message)

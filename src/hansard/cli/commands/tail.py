@@ -8,6 +8,7 @@ from hansard.cli.command import (
     count_option,
     define,
     full_option,
+    markdown_option,
     prefix_option,
     session_of,
 )
@@ -26,6 +27,7 @@ from hansard.cli.render import EventPrinter
 @click.option("-f", "--follow", is_flag=True, help="Wait for more events until Ctrl-C")
 @prefix_option
 @full_option
+@markdown_option
 def command(
     call: Call,
     session_id: str | None,
@@ -34,6 +36,7 @@ def command(
     *,
     follow: bool,
     full: bool,
+    markdown: bool,
 ) -> None:
     """Show the latest events; -f to follow.
 
@@ -41,7 +44,7 @@ def command(
     """
     if session_id is None and not follow:
         raise click.UsageError("name a session, or pass -f to follow all")
-    printer = EventPrinter(call.screen, full=full)
+    printer = EventPrinter(call.screen, full=full, markdown=markdown)
     with call.reading() as store:
         if session_id is None:
             with store.follow(prefix=prefix, from_now=True) as follower:
