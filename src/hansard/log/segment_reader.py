@@ -299,28 +299,14 @@ class SegmentReader:
     def _check_length(self, begin: int, data: bytes) -> None:
         """Raise if a window at the end contains a line that exceeds the limit (F-13)."""
         longest = format.MAX_LINE
-        if len(data) <= longest:
+        last = len(data) - data.rfind(b"\n") - 1
+        if len(data) <= longest or (last <= longest and data.find(b"\n", 0, longest) >= 0):
             return
-        if data.find(b"\n", 0, longest) < 0:
-            # Find its first byte, for the error. A hole is zeros, without a newline: a sparse file of a
-            # tebibyte can be one such line.
-            start = self.segment.start.offset
-            step = PIECE
-            while begin > start:
-                step = min(step, begin - start)
-                if disk.next_data(self.segment.descriptor, begin - step) >= begin:
-                    begin, step = begin - step, 2 * step
-                    continue
-                step = min(step, PIECE)
-                found = self.segment.read(begin - step, step).rfind(b"\n") + 1
-                begin += found - step
-                if found:
-                    break
-        elif len(data) - data.rfind(b"\n") - 1 > longest:
-            begin += data.rfind(b"\n") + 1
-        else:
-            return
-        raise self.segment.damaged(begin, _TOO_LONG)
+        # The scan finds its first byte, and skips holes: a sparse file of a tebibyte can be one such line.
+        items = segment_scan.salvage(self.segment)
+        damage = (item for item in items if isinstance(item, segment_scan.ScanFinding))
+        found = next(damage, segment_scan.ScanFinding(begin, last, _TOO_LONG))
+        raise self.segment.damaged(found.offset, found.reason)
 
     def _last(self, start: Position, data: bytes, known: LogEnd | None) -> LogEnd:
         """Check the lines after a position, and return what the last of them says."""
