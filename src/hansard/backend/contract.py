@@ -109,6 +109,16 @@ class Record(NamedTuple):
     problem: str
 
 
+class _Begun(msgspec.Struct, omit_defaults=True):
+    """What is left of a stream part: its stream and, of the first one, how the message began."""
+
+    stream: str
+    message: dict[str, msgspec.Raw] | None = None
+
+
+_decode_begun = msgspec.json.Decoder(_Begun).decode
+
+
 class CompactionFilter(msgspec.Struct, frozen=True):
     """What a compaction leaves out."""
 
@@ -125,6 +135,20 @@ class CompactionFilter(msgspec.Struct, frozen=True):
     before: int = 0
     #: Returns whether `drop_part` would now return something else than it did.
     has_moved: Callable[[], bool] = bool
+
+    def left_of(self, event: Event, ended: Mapping[str, int]) -> bytes:
+        """Return the data of an event as they will be stored. `ended`: the seq at which each stream ended."""
+        if event.kind == MESSAGE_PART and event.seq >= self.before:
+            part = read(MESSAGE_PART, event.raw)
+            if part is None:
+                return event.raw
+            if part.stream not in self.streams:
+                end = ended.get(part.stream)
+                # It ends the stream, was emptied before, or is still needed.
+                if part.over or not part.text or end is None or not self.drop_part(event.seq, end):
+                    return event.raw
+                return msgspec.json.encode(_decode_begun(event.raw))
+        return self.mask(event).raw
 
     def fingerprint(self, first: int, last: int) -> str:
         """Return a digest of what it changes in these seqs, by seq and by bound; empty if nothing."""

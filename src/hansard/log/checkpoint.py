@@ -47,7 +47,7 @@ class _Head(msgspec.Struct):
     created: str
     seq: int
     previous: int
-    controls: int
+    controls: format.Number
     state: int
     sections: int
 
@@ -58,16 +58,8 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 def write(directory: int, found: Checkpoint) -> None:
     """Replace the checkpoint. It is not synced: it may be lost."""
     body = found.controls + found.state
-    lengths = len(found.controls), len(found.state)
-    head = _Head(
-        VERSION,
-        found.session,
-        found.created,
-        found.seq,
-        found.previous,
-        *lengths,
-        format.crc32(body),
-    )
+    log = found.session, found.created, found.seq, found.previous
+    head = _Head(VERSION, *log, len(found.controls), len(found.state), format.crc32(body))
     temporary = names.temporary(names.CHECKPOINT)
     with disk.temporary_file(directory, temporary) as descriptor:
         disk.write_all(descriptor, format.with_checksum(msgspec.json.encode(head)) + body)
@@ -92,11 +84,7 @@ def look(directory: int, session_id: str, created: str) -> Checkpoint | str:
         if head.checkpoint != VERSION or (head.session, head.created) != (session_id, created):
             return "is of another session, or of another version"
         controls, state = body[: head.controls], body[head.controls :]
-        fits = (len(controls), len(state), format.crc32(body)) == (
-            head.controls,
-            head.state,
-            head.sections,
-        )
+        fits = len(state) == head.state and format.crc32(body) == head.sections
         controls.decode()  # records are decoded late, and invalid UTF-8 would be found only then
         # A forged file can have a valid checksum.
         if fits and all(map(format.has_object, format.decode_lines(controls))):

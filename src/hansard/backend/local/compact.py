@@ -12,17 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import zstandard
 
 from hansard.backend.contract import CompactionFilter, CompactionResult, Progress, streamed
-from hansard.backend.local.log import event_of, records_of
+from hansard.backend.local.log import event_of, records_of, stream_of
 from hansard.errors import Damaged, DiskFailed
-from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART
 from hansard.log import checkpoint, disk, format, names
 from hansard.log.disk import Lock
-from hansard.log.format import Line, Position
+from hansard.log.format import Position
 from hansard.log.sealed_chain import SealedChain, SealedPart
 from hansard.log.sealed_segment import LAST_FRAME, SealedSegment
 from hansard.log.sealed_writer import SealedWriter
@@ -74,7 +72,7 @@ def compact(
             work = _Compaction(directory, path, reader, chain.again(), filter, level, progress)
             done = work.run()
         if done.segments:
-            _save_checkpoint(directory, log.session_id, reader, chain.again(), state)
+            _save_checkpoint(directory, reader, chain.again(), state)
         return done
     finally:
         lock.release()
@@ -93,7 +91,6 @@ def _locked(directory: int, path: str, timeout: float) -> Lock:
 
 def _save_checkpoint(
     directory: int,
-    session_id: str,
     reader: SegmentReader,
     chain: SealedChain,
     state: Callable[[int], bytes] | None,
@@ -101,18 +98,14 @@ def _save_checkpoint(
     """Save the control records and the state up to the end of the sealed segments, if these are large."""
     if chain.size() < CHECKPOINT:
         return
-    previous = reader.segment.previous
-    assert previous is not None  # there is a chain
+    segment = reader.segment
+    assert segment.previous is not None  # there is a chain
     lines = b"".join(map(format.control_line, chain.controls()))
     saved = b"" if state is None else state(chain.upto)
+    log = segment.session_id, segment.time, chain.upto, segment.previous.crc
     # It is derived: without it reads are slower, and nothing else.
     with suppress(OSError):
-        checkpoint.write(
-            directory,
-            checkpoint.Checkpoint(
-                session_id, reader.segment.time, chain.upto, previous.crc, lines, saved
-            ),
-        )
+        checkpoint.write(directory, checkpoint.Checkpoint(*log, lines, saved))
 
 
 @dataclass
@@ -344,11 +337,13 @@ class _Compaction:
         kept: dict[str, None] = {}
         for source in group:
             for line, unknown in records_of(source.part.reader, source.part.end):
-                data = bytes(line.data)
-                left = self._left_of(line, data, kept)
+                event = event_of(line)
+                left = self.filter.left_of(event, self._ended)
                 writer.add(line, left, unknown=unknown)
                 # What was erased before is erased again, and not counted.
-                self._blanked += left != data
+                self._blanked += left != event.raw
+                if left == event.raw and (stream := stream_of(line)) is not None:
+                    kept[stream] = None
                 if line.seq % _TELL == 0:
                     self._report(self._done)
             self._done += source.raw
@@ -359,32 +354,6 @@ class _Compaction:
         if self.progress is not None:
             self.progress(done, self._total)
 
-    def _left_of(self, line: Line, data: bytes, kept: dict[str, None]) -> bytes:
-        """Return the data of an event as they will be. `kept`: takes the streams whose parts stay."""
-        if line.kind == MESSAGE_PART and line.seq >= self.filter.before:
-            part = kinds.read(MESSAGE_PART, data)
-            if part is None:
-                return data
-            if part.stream not in self.filter.streams:
-                ended = self._ended.get(part.stream)
-                if ended is None or not self.filter.drop_part(line.seq, ended):
-                    kept[part.stream] = None
-                    return data
-                if part.over or not part.text:
-                    return data  # it ends the stream, or was emptied before
-                return msgspec.json.encode(_decode_begun(data))
-        return self.filter.mask(event_of(line)).raw
-
     def _remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             disk.remove(self.directory, name)
-
-
-class _Begun(msgspec.Struct, omit_defaults=True):
-    """What is left of a stream part: its stream and, of the first one, how the message began."""
-
-    stream: str
-    message: dict[str, msgspec.Raw] | None = None
-
-
-_decode_begun = msgspec.json.Decoder(_Begun).decode

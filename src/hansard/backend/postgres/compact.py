@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
 from psycopg.types.numeric import Int8
 
 from hansard.backend.contract import CompactionFilter, CompactionResult, streamed
@@ -20,9 +19,7 @@ from hansard.backend.postgres.connection import AdvisoryLock, Connections, Dedic
 from hansard.backend.postgres.read import COLUMNS, SessionRow
 from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.errors import BackendUnavailable, LockTimeout, SessionNotFound
-from hansard.event import kinds
 from hansard.event.event import Event
-from hansard.event.kinds import MESSAGE_PART
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
@@ -89,16 +86,6 @@ class _Change(NamedTuple):
     saved: int
 
 
-class _EmptyPart(msgspec.Struct, omit_defaults=True):
-    """What remains of a stream part: its stream and, in the first one, the message without content."""
-
-    stream: str
-    message: dict[str, msgspec.Raw] | None = None
-
-
-_decode_empty = msgspec.json.Decoder(_EmptyPart).decode
-
-
 class Compaction:
     """One compaction of one session."""
 
@@ -157,26 +144,10 @@ class Compaction:
                 self._ended[part.stream] = event.seq
         found = []
         for event in self._candidates():
-            data = self._rewritten(event)
-            if data is not None and data != event.raw:
+            data = self._filter.left_of(event, self._ended)
+            if data != event.raw:
                 found.append(_Change(event.seq, data, len(event.raw) - len(data)))
         return found
-
-    def _rewritten(self, event: Event) -> bytes | None:
-        """Return the new data of an event; None if they stay."""
-        if event.kind == MESSAGE_PART and event.seq >= self._filter.before:
-            part = kinds.read(MESSAGE_PART, event.raw)
-            if part is None:
-                return None
-            if part.stream not in self._filter.streams:
-                ended = self._ended.get(part.stream)
-                if ended is None or not self._filter.drop_part(event.seq, ended):
-                    return None
-                if part.over or not part.text:
-                    return None  # it marks the end of the stream, or was emptied before
-                return msgspec.json.encode(_decode_empty(event.raw))
-        masked = self._filter.mask(event)
-        return None if masked is event else masked.raw
 
     def _candidates(self) -> Iterator[Event]:
         """Yield the rows that may have to be rewritten, at most `_ROWS` per statement."""
