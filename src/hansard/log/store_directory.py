@@ -241,37 +241,33 @@ class StoreDirectory:
         Raises if it is in the trash, unless `from_trash`: then it is opened there.
         """
         second_try = False
-        try:
-            if self.sessions < 0 <= self.descriptor:
-                return None  # read-only, and the directory of sessions is missing
-            while True:
-                try:
-                    return disk.open_directory(self.sessions, name)
-                except FileNotFoundError:
-                    if self.in_trash(name):
-                        if from_trash:
-                            # Otherwise it was restored or purged concurrently.
-                            with contextlib.suppress(FileNotFoundError):
-                                return disk.open_directory(self._trash, name)
-                            continue
-                        raise deleted(session_id) from None
-                    if create:
-                        disk.make_directory(self.sessions, name)
-                    elif second_try:
-                        return None
-                    # It may have been restored between the two checks: try once more.
-                    second_try = True
-        except OSError as error:
-            raise disk.explain(error, "open", self.path_of(name)) from error
+        while (found := self.open_in(names.SESSIONS, name)) is None:
+            if self.in_trash(name):
+                if not from_trash:
+                    raise deleted(session_id)
+                found = self.open_in(names.TRASH, name)
+                if found is not None:
+                    break
+                continue  # restored or purged concurrently
+            if create:
+                with disk.reporting("open", self.path_of(name)):
+                    disk.make_directory(self.sessions, name)
+            elif second_try:
+                break
+            # It may have been restored between the two checks: try once more.
+            second_try = True
+        return found
 
     def open_in(self, part: str, name: str) -> disk.OwnedFd | None:
         """Open the directory of a name in `SESSIONS` or in `TRASH`; None if there is none."""
-        with (
-            disk.reporting("open", f"{self.path}/{part}/{name}"),
-            contextlib.suppress(FileNotFoundError),
-        ):
-            return disk.open_directory(self._part(part), name)
-        return None
+        try:
+            directory = self._part(part)
+            # Otherwise the store is read-only, and that directory is missing.
+            return disk.open_directory(directory, name) if directory >= 0 else None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise disk.explain(error, "open", self.path_of(name)) from error
 
     def pass_lock(self, name: str, timeout: float) -> None:
         """Wait until no process held the lock of a session at some moment."""
