@@ -236,7 +236,7 @@ class LocalReader(LogReader):
     It reads nothing after the end of the first look.
     """
 
-    __slots__ = ("_end", "_file", "_known", "_log", "_tail", "_time", "session_id")
+    __slots__ = ("_end", "_known", "_log", "_tail", "_time", "session_id")
 
     def __init__(self, log: "LocalLog") -> None:
         self.session_id = log.session_id
@@ -246,8 +246,6 @@ class LocalReader(LogReader):
         self._end = None if found is None else found[1]
         #: When the log began: identifies it, as a later one may have its name.
         self._time = "" if found is None else found[0].segment.time
-        #: The file that was last read from.
-        self._file: tuple[int, int] | None = None
         if found is not None:
             _, self._tail, self._known = found
 
@@ -411,7 +409,6 @@ class LocalReader(LogReader):
                     f"session {self.session_id!r} was deleted while it was read; read it again"
                 )
             reader, self._tail, self._known = found
-        self._file = reader.segment.identity()
         return reader, self._tail, self._log.files.chain(reader)
 
     def _asking(self, ask: Callable[[], Answer]) -> Answer:
@@ -423,13 +420,9 @@ class LocalReader(LogReader):
                 self._renew(error)
 
     def _renew(self, error: Damaged) -> None:
-        """Read from the file that has the log's name now; raise the error if it is the same."""
+        """Read from the file that has the log's name now; raise the error if it is the one that is open."""
         found = self._log.look()
-        if (
-            found is None
-            or found[0].segment.time != self._time
-            or found[0].segment.identity() == self._file
-        ):
+        if found is None or found[0].segment.time != self._time or found[2] is self._known:
             self._log.report(error)
             raise error
         _, self._tail, self._known = found
