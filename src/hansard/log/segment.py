@@ -90,8 +90,7 @@ def _create(
     temporary = names.temporary(names.LOG)
     operation = "create"
     try:
-        descriptor = disk.create_file(directory, temporary)
-        try:
+        with disk.temporary_file(directory, temporary) as descriptor:
             operation = "write"
             disk.write_all(descriptor, content)
             operation = "sync"
@@ -100,9 +99,6 @@ def _create(
             disk.sync(descriptor)
             operation = "rename"
             publish(temporary)
-        except BaseException:
-            disk.discard(directory, temporary)
-            raise
     except OSError as error:
         raise disk.explain(error, operation, path, _NOT_ACKNOWLEDGED) from error
     segment = Segment(descriptor, path, session_id)
