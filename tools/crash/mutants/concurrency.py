@@ -87,6 +87,20 @@ CONCURRENCY = (
         (f"{_DELETION}::test_a_name_in_the_trash_is_not_given_to_a_new_session",),
     ),
     Mutant(
+        "a fork is purged although another process has forked it",
+        "maintenance/trash.py",
+        '        check_unused(backend, session_id, "", "")\n',
+        "",
+        ("tests/unit/test_forks.py",),
+    ),
+    Mutant(
+        "a fork does not look at its parent again",
+        "session.py",
+        "        if now is None or now.created != head.created:\n",
+        "        if False:\n",
+        ("tests/unit/test_forks.py",),
+    ),
+    Mutant(
         "sessions that change are not marked for the index",
         "log/change_marks.py",
         "        if disk.write(file, line) != len(line):\n",
