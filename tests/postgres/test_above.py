@@ -10,6 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import hansard
 from tests.postgres.server import Server
 from tests.properties.test_machine import InFiles
+from tests.unit.test_forks import RACES, check_race
 from tests.unit.test_sizes import append, batches, check, small, travel
 
 __all__ = ["small"]
@@ -29,6 +30,14 @@ def test_what_was_acknowledged_survives_every_size(
         said = append(store, batches(seed))
         check(store, said)
         travel(store, (files, other))
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_a_fork_whose_parent_is_deleted_concurrently_is_refused(
+    server: Server, monkeypatch: pytest.MonkeyPatch, race: str
+) -> None:
+    """F-67: as in files, the child is purged unless another process uses it already."""
+    check_race(server.database(), monkeypatch, race)
 
 
 @pytest.mark.slow
