@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from hansard.errors import LockTimeout, SessionNotFound
+from hansard.errors import SessionNotFound
 from hansard.log import checkpoint, disk, names
 from hansard.log.change_marks import NOWHERE, UNMARKED
 from hansard.log.checkpoint import Checkpoint
@@ -272,25 +272,6 @@ class SessionFiles:
         """Record that the session is about to change. The caller holds the lock, or marks again later."""
         with self.mutex:
             self.numbers, self.marked = self.root.marks.leave(self.root.descriptor, self.name)
-
-    def is_locked(self) -> bool:
-        """Return whether the session's lock is held; if not, take it for a moment."""
-        directory = self._open_session()
-        if directory is None:
-            return False
-        path = self.root.path_of(self.name, names.LOCK)
-        try:
-            file = disk.open_file(directory, names.LOCK)
-        except FileNotFoundError:
-            return False  # no process has written here since it was lost
-        except OSError as error:
-            raise disk.explain(error, "open", path) from error
-        try:
-            # A separate lock: one that this process holds through another descriptor is held, too.
-            Lock(file, path).pass_through(0.0)
-        except LockTimeout:
-            return True
-        return False
 
     def open_to_append(self, *, create: bool) -> Lock | None:
         """Open lock and segment to write; create directory and lock file if `create`.

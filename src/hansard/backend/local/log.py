@@ -33,7 +33,7 @@ from hansard.backend.contract import (
     between,
 )
 from hansard.clock import Backoff
-from hansard.errors import Damaged, SessionDeleted, SessionNotFound
+from hansard.errors import Damaged, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event import kinds
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
@@ -579,7 +579,11 @@ class LocalLog(InternalLog):
 
     def is_busy(self) -> bool:
         self._backend.used(self)
-        return self.files.is_locked()
+        try:
+            self.files.root.pass_lock(self.files.name, 0.0)
+        except LockTimeout:
+            return True
+        return False
 
     def compact(
         self,
