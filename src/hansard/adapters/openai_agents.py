@@ -109,14 +109,7 @@ class HansardSession:
         most = resolve_session_limit(limit, self.session_settings)
         if most is None or most < 0:
             return [item for message in await session.messages() for item in items_of(message)]
-        # A message of another framework may be several items, or none: read more until they suffice.
-        window = most
-        while True:
-            messages = await session.messages(last=window)
-            items = [item for message in messages for item in items_of(message)]
-            if len(items) >= most or len(messages) < window:
-                return items[max(len(items) - most, 0) :]
-            window *= 2
+        return (await _Tail.read(session, await session.seq, most)).items if most else []
 
     async def add_items(
         self, items: "Sequence[TResponseInputItem]", *, wrapper: "Context" = None
@@ -204,6 +197,7 @@ class _Tail(NamedTuple):
     @classmethod
     async def read(cls, session: hansard.aio.Session, seq: int, limit: int) -> "_Tail":
         """Read the last items, and one more message: replacements follow that one."""
+        # A message of another framework may be several items, or none: read more until they suffice.
         window = limit + 1
         while True:
             numbered = await session.numbered(last=window, at=seq)
