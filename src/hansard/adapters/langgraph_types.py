@@ -26,16 +26,6 @@ TypeLike = type | tuple[str, ...]
 #: Module and name; of a method, three names.
 Name = tuple[str, ...]
 
-_CREATING: Final = frozenset(
-    {
-        jsonplus.EXT_CONSTRUCTOR_SINGLE_ARG,
-        jsonplus.EXT_CONSTRUCTOR_POS_ARGS,
-        jsonplus.EXT_CONSTRUCTOR_KW_ARGS,
-        jsonplus.EXT_METHOD_SINGLE_ARG,
-        jsonplus.EXT_PYDANTIC_V1,
-        jsonplus.EXT_PYDANTIC_V2,
-    }
-)
 #: Maximum bytes of a value whose names are cached.
 _SHORT: Final = 4096
 #: Index of a method's name, after module, type and argument.
@@ -132,8 +122,8 @@ def _msgpack_names(data: bytes) -> list[Name]:
     found: list[Name] = []
 
     def hook(code: int, inner: bytes) -> None:
-        if code not in _CREATING and code != jsonplus.EXT_DELTA_SNAPSHOT:
-            return
+        if code == jsonplus.EXT_NUMPY_ARRAY:
+            return  # all other extensions name what they create, or contain some that do
         # An exception in a hook is lost, so an unreadable extension gets a name that no type has.
         try:
             told = ormsgpack.unpackb(inner, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)

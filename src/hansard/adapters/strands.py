@@ -393,14 +393,12 @@ def _failing(what: str) -> Iterator[None]:
 async def _value(session: aio.Session, seq: int) -> bytes | None:
     """Return the value of a key, nearly always in the last event."""
     last: hansard.Event | None = None
-    step = 1
-    while last is None and seq > 0:
-        async for event in session.events(after=max(seq - step, 0)):
+    for after in (seq - 1, 0) if seq else ():
+        async for event in session.events(after=after):
             if event.kind in {VALUE, DELETED}:
                 last = event
-        if seq <= step:
+        if last is not None:
             break
-        step *= 8
     data = last.data if last is not None and last.kind == VALUE else {}
     if "text" in data:
         return str(data["text"]).encode()
