@@ -156,20 +156,16 @@ class _PairRepair:
         self._repaired: list[Message] = []
         #: Messages that move or go.
         self._dropped: set[int] = set()
-        #: Chat results, by the index of the call.
+        #: Chat results, by the index of the call; stand-ins for items, by that of the item before them.
         self._replies: dict[int, list[Message]] = defaultdict(list)
         #: Results that belong into the message after the call, by the index of the call.
         self._answers: dict[int, _Answers] = {}
         #: Slots whose results leave, and stand-ins that follow a slot, by message and holder.
         self._leaving: dict[tuple[int, str], set[int]] = defaultdict(set)
         self._inline: dict[tuple[int, str], dict[int, Any]] = defaultdict(dict)
-        #: The id of the call that an item makes; items that answer; stand-ins for items.
+        #: The id of the call that an item makes, and items that answer.
         self._item_calls: dict[int, str] = {}
         self._item_results: set[int] = set()
-        self._item_stand_ins: dict[int, Message] = {}
-        #: Stand-ins that wait for the end of a run of calls, and whether the run has a result yet.
-        self._waiting: dict[str, Message] = {}
-        self._answered = False
         found = pairs(messages)
         for call, result in found:
             if call is not None and call.shape is Shape.ITEM:
@@ -178,7 +174,9 @@ class _PairRepair:
                 self._plan_result(call, result)
         alone = [call for call, result in found if call is not None and result is None]
         for call in sorted(alone, key=lambda call: (call.place, call.slot)):
-            self._plan_stand_in(call)
+            if call.shape is not Shape.ITEM:
+                self._plan_stand_in(call)
+        self._plan_items({call.place for call in alone if call.shape is Shape.ITEM})
 
     def _plan_result(self, call: Half | None, result: Half) -> None:
         place, shape = result.place, result.shape
@@ -196,12 +194,8 @@ class _PairRepair:
                 self._plan_answer(call, holder, _Answer(what, place, result.slot))
 
     def _plan_stand_in(self, call: Half) -> None:
-        message = self._messages[call.place]
-        if call.shape is Shape.ITEM:
-            self._item_stand_ins[call.place] = _item(message)
-            return
         holder = _HOLDERS[call.shape]
-        made = _MAKERS[call.shape](message[holder][call.slot])
+        made = _MAKERS[call.shape](self._messages[call.place][holder][call.slot])
         if call.shape is Shape.CHAT:
             self._replies[call.place].append(made)
         elif call.shape in _SERVER:
@@ -211,6 +205,28 @@ class _PairRepair:
 
     def _plan_answer(self, call: Half, holder: str, answer: _Answer) -> None:
         self._answers.setdefault(call.place, {}).setdefault(holder, []).append(answer)
+
+    def _plan_items(self, alone: set[int]) -> None:
+        """Put the stand-ins for items after the run of calls and results that they belong to.
+
+        Calls made together are consecutive, and their results follow. A result between two of the calls would
+        separate the second from the reasoning that both belong to.
+        """
+        waiting: dict[str, Message] = {}
+        answered, last = False, 0
+        for place in range(len(self._messages) + 1 if alone else 0):
+            call_id = self._item_calls.get(place)
+            if place in self._dropped:
+                continue
+            if place in self._item_results:
+                answered = True
+            # A reused id needs its own result after this call.
+            elif call_id is None or answered or call_id in waiting:
+                self._replies[last] += waiting.values()
+                waiting, answered = {}, False
+            if call_id is not None and place in alone:
+                waiting[call_id] = _item(self._messages[place])
+            last = place
 
     def run(self) -> list[Message]:
         """Return the repaired messages."""
@@ -224,7 +240,6 @@ class _PairRepair:
             }
             if place in self._dropped or (rest is None and not here):
                 continue
-            self._turn_to(place)
             for holder, given in answers.items():
                 if holder not in here and _takes(message, holder):
                     here[holder] = given
@@ -236,7 +251,6 @@ class _PairRepair:
                 self._add(rest)
             self._add(*self._replies.get(place, ()))
             answers = self._answers.get(place, {})
-        self._end_run()
         self._add(*(_message_of(holder, given) for holder, given in answers.items()))
         return self._repaired
 
@@ -285,27 +299,6 @@ class _PairRepair:
                 if unfinished
                 else message
             )
-
-    def _turn_to(self, place: int) -> None:
-        """End the run of items unless it continues at this message.
-
-        Calls made together are consecutive, and their results follow. A result between two of the calls would
-        separate the second from the reasoning that both belong to.
-        """
-        if place in self._item_results:
-            self._answered = True
-            return
-        call_id = self._item_calls.get(place)
-        # A reused id needs its own result after this call.
-        if call_id is None or self._answered or call_id in self._waiting:
-            self._end_run()
-        if call_id is not None and place in self._item_stand_ins:
-            self._waiting[call_id] = self._item_stand_ins[place]
-
-    def _end_run(self) -> None:
-        self._repaired += self._waiting.values()
-        self._waiting = {}
-        self._answered = False
 
 
 def _takes(message: Message, holder: str) -> bool:
