@@ -23,6 +23,7 @@ def test_a_revert_can_keep_the_summary(session: hansard.Session) -> None:
     say(session, "a", "b", "c", "d")
     session.summarize(upto=2, message={"role": "system", "content": "a and b"})
     assert texts(session) == ["a and b", "c", "d"]
+    assert session.messages_json().startswith(b'[{"role":"system","content":"a and b"},')
     said = [{"role": "user", "content": "e"}]
     event = session.revert(3, keep_summary=True, messages=said, expected_seq=5)
     assert texts(session) == ["a and b", "c", "e"]
