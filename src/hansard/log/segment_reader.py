@@ -6,8 +6,10 @@ between two appends. What lies between two positions is checked with one CRC bef
 (F-41). `segment_scan` checks line by line, and finds the damaged byte.
 """
 
+import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from time import sleep
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -19,6 +21,9 @@ from hansard.log.format import DECODE_ERRORS, Line, LogEnd, Position
 #: Bytes read at once: forwards, and at first backwards. Pieces of a mebibyte keep memory near that of the
 #: result; the smaller window holds the last fifty messages of most sessions.
 PIECE: Final = 1 << 20
+#: The same, in the thread of a background compaction: these take 0.1 ms, and then others have their turn.
+SMALL_PIECE: Final = 1 << 15
+_PAUSE: Final = 0.00005
 WINDOW: Final = 1 << 16
 
 #: Bytes that a writer reads of what others have appended: most records are shorter.
@@ -215,6 +220,15 @@ class SegmentRange(NamedTuple):
             raise self.segment.damaged(self.start.offset, f"not a record: {error}") from error
 
 
+class _Background(threading.local):
+    """Whether this thread is that of a background compaction, which lets others work."""
+
+    active = False
+
+
+background = _Background()
+
+
 class SegmentReader:
     """Reads one open segment. Remembers positions, so that a second search starts nearer."""
 
@@ -349,8 +363,17 @@ class SegmentReader:
 
     def forwards(self, start: Position, end: Position) -> Iterator[SegmentRange]:
         """Yield the lines from one position to another, in order."""
+        if not background.active:
+            yield from self._forwards(start, end, PIECE)
+            return
+        for piece in self._forwards(start, end, SMALL_PIECE):
+            yield piece
+            # Without a pause, a thread that waits for the interpreter gets it after 5 ms.
+            sleep(_PAUSE)
+
+    def _forwards(self, start: Position, end: Position, size: int) -> Iterator[SegmentRange]:
         segment = self.segment
-        length = PIECE
+        length = size
         finished = 0  # the last seq of a batch that is known to be finished
         while start.offset < end.offset:
             limit = min(start.offset + length, end.offset)
@@ -360,7 +383,7 @@ class SegmentReader:
             if known.offset > start.offset:
                 data = segment.read(start.offset, known.offset - start.offset)
                 yield self._checked(start, known, data)
-                start, length = known, PIECE
+                start, length = known, size
                 continue
             data = segment.read(start.offset, length)
             cut = data.rfind(b"\n") + 1
@@ -387,7 +410,7 @@ class SegmentReader:
             position = Position(start.offset + cut, line.seq, crc)
             yield SegmentRange(segment, start, position, data)
             self._remember(position)
-            start, length = position, PIECE
+            start, length = position, size
 
     def _was_finished(self, line: Line, end: int, stop: Position) -> bool:
         """Return whether the batch of a line, which ends at `end`, was finished; look at most up to `stop`.

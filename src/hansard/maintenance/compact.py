@@ -41,6 +41,7 @@ from hansard.event.kinds import (
 )
 from hansard.index import erase_removed
 from hansard.log import disk
+from hansard.log.segment_reader import background
 from hansard.state import fold, lineage, redaction
 from hansard.state.redaction import Redactions
 
@@ -375,6 +376,7 @@ class BackgroundCompactor:
             thread.join()
 
     def _run(self) -> None:
+        background.active = True
         while True:
             with self._mutex:
                 session_id = next(iter(self._scheduled), None)

@@ -18,6 +18,7 @@ import zstandard
 import hansard
 from hansard.backend.contract import Backend
 from hansard.backend.local import log as local_log
+from hansard.log import segment_reader
 from hansard.log.disk import Lock
 from hansard.maintenance import compact as compaction
 from hansard.maintenance.compact import BackgroundCompactor, CompactReport
@@ -78,6 +79,23 @@ def test_an_append_succeeds_if_the_compactor_cannot_be_imported(tmp_path: Path) 
         settle(store)
         assert sealed(tmp_path / "s")
         assert len(session.messages()) == 4
+
+
+def test_it_pauses_between_small_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads get the interpreter after each small piece; a requested compaction reads large ones."""
+    pauses: list[str] = []
+    monkeypatch.setattr(
+        segment_reader, "sleep", lambda _: pauses.append(threading.current_thread().name)
+    )
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        store.session("a").add_messages({"n": n, "x": "y" * 1_000} for n in range(400))
+        settle(store)
+        assert set(pauses) == {NAME}
+        assert len(pauses) >= 400_000 // segment_reader.SMALL_PIECE
+        pauses.clear()
+        assert store.session("a").verify().ok
+        store.compact()
+        assert pauses == []
 
 
 def test_it_can_be_turned_off(tmp_path: Path) -> None:

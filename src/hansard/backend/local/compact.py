@@ -217,11 +217,12 @@ class _Compaction:
     def _find_streams(self, source: _Source) -> None:
         """Note which streams end in a segment, and whether its lines cannot be copied as they are."""
         for piece in source.pieces():
-            lines = piece.lines(format.decode_lines)
-            # Each fragment is followed by a note, so in most pieces every line is a record.
-            if len(lines) < piece.data.count(b"\n") and b'\n{"log":"recovered"' in piece.data:
+            # Each fragment is followed by a note.
+            if b'\n{"log":"recovered"' in piece.data:
                 self._altered.add(source.name)
-            for line in lines:
+            if b'"message.part"' not in piece.data and b'"stream":' not in piece.data:
+                continue  # no line needs to be decoded to know this
+            for line in piece.lines(format.decode_lines):
                 part = None
                 if line.kind == MESSAGE_PART or b'"stream":' in bytes(line.data):
                     part = streamed(event_of(line))
