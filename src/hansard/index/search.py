@@ -160,9 +160,11 @@ def ask(backend: Backend, storage: Storage, query: SearchQuery) -> list[Hit] | N
         named: dict[tuple[int, int], tuple[TextLog, IndexRow]] = {}
         for row in rows[:fetched]:
             place = shown.place(row)
-            session = None if place in named else shown.session(row, place)
-            if session is not None:
-                named[place] = (session, row)
+            # What a fork shows instead of an event that it inherits is a hit only if the event is not.
+            if place not in named or place[0] == row.log.log:
+                session = shown.session(row.log, row.seq)
+                if session is not None:
+                    named[place] = (session, row)
         if len(named) >= wanted or len(rows) <= fetched:
             return shown.hits(list(named.values())[:wanted])
         fetched *= 4
@@ -274,22 +276,15 @@ class _Shown:
             log = parent
         return log.log, row.seq
 
-    def session(self, row: IndexRow, place: tuple[int, int]) -> TextLog | None:
-        """Return the session that shows a text; None if none does."""
-        if place[0] != row.log.log and self._is_found_there(place):
-            return None  # that one is a hit itself
-        way = self._way(row.log, row.seq)
-        return None if way is None else way.session
-
-    def _way(self, log: TextLog, seq: int) -> _Way | None:
-        """Return how a text is shown, by the oldest session that does; None if none does."""
+    def session(self, log: TextLog, seq: int) -> TextLog | None:
+        """Return the session that shows a text, the oldest if there are several; None if none does."""
         if self._query.session is None and self._is_searched(log):
-            return _Way(log, [], 0, _ALL)
+            return log
         for way in self._ways.get(log.log, ()):
             if seq <= way.upto and not any(
                 self._hides(fork.id, seq) for fork in way.forks[: way.depth]
             ):
-                return way
+                return way.session
         return None
 
     def _hides(self, session_id: str, seq: int) -> bool:
@@ -303,21 +298,6 @@ class _Shown:
                 self._redactions[session_id] = redaction.of(controls)
         taken = self._redactions[session_id]
         return taken is None or seq < taken.before or seq in taken.seqs
-
-    def _is_found_there(self, place: tuple[int, int]) -> bool:
-        """Return whether the text that was added at a place matches too, and is shown."""
-        for text, stream, session_id in self._storage.all(
-            "SELECT d.text, d.stream, k.id FROM index_text d JOIN index_log k ON k.log = d.log "
-            "WHERE d.log = ? AND d.seq = ?",
-            *place,
-        ):
-            log = self._log(session_id)
-            way = None if log is None else self._way(log, place[1])
-            if way is None or (stream and way.depth):
-                continue
-            if self._storage.ask_texts("1", self._query.expression, [text]):
-                return True
-        return False
 
     # -- hits -----------------------------------------------------------------------------------
 
