@@ -170,6 +170,27 @@ def test_appends_to_a_log_that_was_taken_away_are_refused(
     assert store.verify().ok
 
 
+def test_a_log_that_is_removed_before_its_sync_is_not_acknowledged(path: Path) -> None:
+    """N-29, F-165: an append whose file was unlinked between its write and its sync is an error."""
+    store = open_store(str(path), "sync")
+    session = store.session("s")
+    session.add_message({"text": "before"})
+    log = _log(path)
+    sync = disk.sync
+
+    def remove_then_sync(descriptor: int) -> None:
+        log.unlink()
+        sync(descriptor)
+
+    with (
+        replaced("sync", remove_then_sync),
+        pytest.raises(DiskFailed, match="removed before this append was durable"),
+    ):
+        session.add_message({"text": "lost"})
+    session.add_message({"text": "after"})
+    assert "after" in _found(path)
+
+
 def test_what_was_sealed_and_compacted_before_its_sync_is_acknowledged(path: Path) -> None:
     """F-39: a segment that compaction removes after the write has kept its events."""
     store = open_store(str(path), "sync")

@@ -27,7 +27,7 @@ from hansard.log.disk import Lock
 from hansard.log.format import LogEnd, Position
 from hansard.log.group_commit import GroupCommit
 from hansard.log.segment import create_segment, header, replace_segment, sealed_files
-from hansard.log.segment_reader import SegmentReader
+from hansard.log.segment_reader import Segment, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
 from hansard.log.store_directory import deleted, is_past, sweep
 from hansard.log.write_batch import (
@@ -243,14 +243,8 @@ class LogWriter:
             end = files.end = files.reader.log_end(files.end)
             # The callers handle a sealed or deleted log.
             if SEALED not in end.shut and DELETED not in end.shut:
-                files.release_files()
-                self._keys.forget()
-                raise DiskFailed(
-                    "append",
-                    files.path,
-                    OSError(errno.ESTALE, "no longer the log"),
-                    "the log was removed or replaced while it was open; nothing was appended. "
-                    "The next call uses the file that has its name by then",
+                raise self._stale(
+                    "the log was removed or replaced while it was open; nothing was appended"
                 )
         return True
 
@@ -263,6 +257,14 @@ class LogWriter:
         if is_past(changed):
             files.settled = changed
         return True
+
+    def _stale(self, what: str) -> DiskFailed:
+        """Release files that are no longer the session's, and return the error. Under the mutex."""
+        self._files.release_files()
+        self._keys.forget()
+        cause = OSError(errno.ESTALE, "no longer the log")
+        hint = f"{what}. The next call uses the file that has its name by then"
+        return DiskFailed("append", self._files.path, cause, hint)
 
     def _not_found(self) -> SessionNotFound:
         return SessionNotFound(f"no session {self._files.session_id!r} in this store")
@@ -530,7 +532,21 @@ class LogWriter:
                 disk.sync_directory(parent)
         except OSError as error:
             raise self._fail(error) from error
+        self._check_kept(segment)
         self._set_named(target)
+
+    def _check_kept(self, segment: Segment) -> None:
+        """Raise if the file that was synced has no name any more: no reader would find it (F-165)."""
+        with disk.reporting("sync", segment.path, _NOT_WRITTEN):
+            if disk.links(segment.descriptor):
+                return
+        shut = SegmentReader(segment).log_end().shut
+        # Sealed and compacted, or deleted and purged, after it was written: then it was kept.
+        if SEALED not in shut and DELETED not in shut:
+            with self._files.mutex:
+                raise self._stale(
+                    "the log was removed before this append was durable; it may be lost"
+                )
 
     def _set_named(self, target: SyncTarget | None) -> None:
         """Record that the session's directory need not be synced again."""
