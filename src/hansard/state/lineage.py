@@ -114,30 +114,32 @@ class ForkedReader(LogReader):
 
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
         """Return the control events, inherited ones first."""
-        parts = self._parts(after, upto)
-        return [event for log, begin, end in parts for event in log.controls(end, after=begin)]
+        inherited = [
+            event
+            for reader, begin, end, _ in self.inherited
+            if begin < end and after < end
+            for event in reader.controls(end if upto is None else min(upto, end), after=after)
+        ]
+        return inherited + self.own.controls(upto, after=after)
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
         """Yield the events of all, in order."""
-        for log, begin, end in self._parts(after, upto):
-            yield from log.read(begin, end)
+        for reader, begin, end, _ in self.inherited:
+            last = end if upto is None else min(upto, end)
+            if max(begin, after) < last:
+                yield from reader.read(max(begin, after), last)
+        if upto is None or upto >= self.first_event.seq:
+            yield from self.own.read(after, upto)
 
     def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
         """Yield the same from the last chunk to the first."""
-        for log, begin, end in reversed(self._parts(after, upto)):
-            yield from log.read_back(end, begin)
-
-    def _parts(self, after: int, upto: int | None) -> list[tuple[LogReader, int, int | None]]:
-        """Return the logs with events between two seqs, the oldest first, and the bounds in each."""
-        found: list[tuple[LogReader, int, int | None]] = []
-        for log, begin, end, _ in self.inherited:
-            first, last = max(begin, after), end if upto is None else min(upto, end)
-            if first < last:
-                found.append((log, first, last))
         begin = self.first_event.seq - 1
         if upto is None or upto > begin:
-            found.append((self.own, max(begin, after), upto))
-        return found
+            yield from self.own.read_back(upto, max(after, begin))
+        for reader, begin, end, _ in reversed(self.inherited):
+            last = end if upto is None else min(upto, end)
+            if max(begin, after) < last:
+                yield from reader.read_back(last, max(begin, after))
 
     def size(self, *, unpacked: bool = False) -> int:
         """Return the bytes of the session itself."""
@@ -152,10 +154,13 @@ def with_ancestors(backend: Backend, own: LogReader) -> LogReader:
     return ForkedReader(backend, own, first)
 
 
-def redactions_of(log: LogReader) -> Redactions:
-    """Return what a session or, at any time, one of its ancestors has redacted."""
+def redactions_of(log: LogReader, controls: list[Event] | None = None) -> Redactions:
+    """Return what a session or, at any time, one of its ancestors has redacted.
+
+    `controls`: all of its control events, if the caller has them.
+    """
     if not isinstance(log, ForkedReader):
-        return redaction.of(log.controls())
+        return redaction.of(log.controls() if controls is None else controls)
     found = [redaction.of(part.reader.controls(), upto=part.upto) for part in log.inherited]
     return redaction.joined([*found, redaction.of(log.own.controls())])
 
