@@ -362,3 +362,25 @@ async def test_the_sdk_lists_the_newest_first() -> None:
     listed = await sdk.list_sessions_from_store(ours, directory="/work")
     written = [f"{(number * 7) % 20:08}" for number in range(20)]
     assert [one.session_id[:8] for one in listed] == written[::-1]
+
+
+def test_without_asyncio_every_call_is_refused(tmp_path: Path) -> None:
+    """With another event loop, such as trio's, each call raises an error, and stores nothing."""
+    trio = pytest.importorskip("trio")
+    store = HansardSessionStore(tmp_path / "data")
+    calls: list[Any] = [
+        store.append(KEY, [{"type": "user", "uuid": "1"}]),
+        store.load(KEY),
+        store.delete(KEY),
+        store.list_sessions(PROJECT),
+        store.list_session_summaries(PROJECT),
+        store.list_subkeys(KEY),
+    ]
+
+    async def made(call: Any) -> None:
+        await call
+
+    for call in calls:
+        with pytest.raises(RuntimeError, match="needs asyncio"):
+            trio.run(made, call)
+    assert not (tmp_path / "data").exists()

@@ -11,10 +11,11 @@ the SDK sends again adds only what is missing. The SDK's own `fold_session_summa
 
 import asyncio
 import copy
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import hansard
 from hansard import SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
         SessionStoreListEntry,
         SessionSummaryEntry,
     )
+
+Answer = TypeVar("Answer")
 
 #: Projections that are kept: a listing reads every transcript.
 _KEPT: Final = 1024
@@ -83,6 +86,7 @@ class HansardSessionStore:
             # Before the first await: the caller may change its list after that.
             drafts = [claude_entries.draft(cast("dict[str, Any]", entry)) for entry in entries]
             titles = None if "subpath" in key else claude_entries.titles(entries)
+            _check_loop()
             await opening.finished(self._append(session_id, drafts, titles))
 
     async def _append(
@@ -106,7 +110,8 @@ class HansardSessionStore:
         `store.restore(id)` restores one. Until then, or until it is purged, entries for it raise
         `SessionDeleted`.
         """
-        await opening.finished(asyncio.to_thread(self._delete, self.id_of(key), "subpath" in key))
+        _check_loop()
+        await opening.finished(_in_thread(self._delete, self.id_of(key), "subpath" in key))
 
     def _delete(self, session_id: str, alone: bool) -> None:  # noqa: FBT001 - for to_thread
         store = opened(self._store)
@@ -123,7 +128,7 @@ class HansardSessionStore:
 
         Entries before a `clear`, and reverted ones, are not returned.
         """
-        found = await asyncio.to_thread(self._load, self.id_of(key))
+        found = await _in_thread(self._load, self.id_of(key))
         return cast("list[SessionStoreEntry] | None", found)
 
     def _load(self, session_id: str) -> list[dict[str, Any]] | None:
@@ -135,12 +140,12 @@ class HansardSessionStore:
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
         """Return the ids of a project's transcripts, and when each last changed, in ms."""
-        found = await asyncio.to_thread(self._listed, self._project(project_key))
+        found = await _in_thread(self._listed, self._project(project_key))
         return [{"session_id": name, "mtime": mtime} for name, _, mtime in found]
 
     async def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         """Return the SDK's summary of each of a project's transcripts."""
-        return await asyncio.to_thread(self._summaries, project_key)
+        return await _in_thread(self._summaries, project_key)
 
     def _summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         found: list[SessionSummaryEntry] = []
@@ -156,7 +161,7 @@ class HansardSessionStore:
         """Return the subpaths of a transcript's subagents."""
         names = key["project_key"], key["session_id"]
         prefix = claude_entries.session_id(self._prefix, *names, subpath="")
-        found = await asyncio.to_thread(lambda: opened(self._store).sessions(prefix=prefix).items)
+        found = await _in_thread(lambda: opened(self._store).sessions(prefix=prefix).items)
         return [info.id.removeprefix(prefix) for info in found]
 
     def _listed(self, prefix: str) -> list[tuple[str, SessionInfo, int]]:
@@ -204,3 +209,19 @@ def _milliseconds(info: SessionInfo) -> int:
     # The time of a damaged one is unknown: it may be the newest.
     when = datetime.fromisoformat(info.updated) if info.updated else datetime.now(UTC)
     return int(when.timestamp() * 1000)
+
+
+async def _in_thread(call: Callable[..., Answer], *given: Any) -> Answer:
+    _check_loop()
+    return await asyncio.to_thread(call, *given)
+
+
+def _check_loop() -> None:
+    """Raise an error that says what to do if trio runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "HansardSessionStore needs asyncio, and another event loop runs; nothing was read or stored. "
+            "Use anyio.run(…, backend='asyncio')"
+        ) from None
