@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         SessionSummaryEntry,
     )
 
-Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer")
 
 #: Projections that are kept: a listing reads every transcript.
 _KEPT: Final = 1024
@@ -211,7 +211,7 @@ def _milliseconds(info: SessionInfo) -> int:
     return int(when.timestamp() * 1000)
 
 
-async def _in_thread(call: Callable[..., Answer], *given: Any) -> Answer:
+async def _in_thread(call: Callable[..., _Answer], *given: Any) -> _Answer:
     _check_loop()
     return await asyncio.to_thread(call, *given)
 

@@ -321,10 +321,12 @@ class SessionFiles:
             self.reader = None
             self.end = None
             return False
-        # The known end stays true if the file is the same, opened again.
-        if self.reader is None or self.reader.segment.identity() != segment.identity():
+        if self.reader is not None and self.reader.segment.identity() == segment.identity():
+            # The same file, opened again to write: what is known of it stays true.
+            self.reader.segment = segment
+        else:
+            self.reader = SegmentReader(segment)
             self.end = None
-        self.reader = SegmentReader(segment)
         return True
 
 
