@@ -10,16 +10,19 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
 import msgspec
 
-from hansard.backend.contract import Backend
+from hansard import workspace
+from hansard.backend.contract import Backend, Finding
 from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.status import IndexStatus
-from hansard.errors import BackendUnavailable, Closed, Damaged, HansardError
+from hansard.errors import UNREADABLE, BackendUnavailable, Closed, Damaged, HansardError
+from hansard.event.event import Event
+from hansard.event.kinds import CONTROL
 from hansard.index import Hit, Page, StoreStats, catalog, listing, sqlite_storage
 from hansard.index.catalog import Description, Progress
 from hansard.index.listing import SessionFilter
@@ -174,17 +177,30 @@ class Index:
         Raises `Damaged` for an unreadable session: otherwise a user would continue an older conversation
         without noticing.
         """
+        readable = filters._replace(damaged=False)
+        newest = self.sessions(readable, order="-updated", limit=1, cursor=None).items
         unreadable = filters._replace(workspace=None, archived=None, damaged=True)
         if not skip_damaged:
-            for info in self.sessions(unreadable, order="id", limit=1, cursor=None).items:
-                hint = (
-                    f"session {info.id!r} may be the newest one. Run `verify` for its damage, or pass "
-                    "skip_damaged=True to skip it"
-                )
-                raise Damaged(self._backend.where, 0, info.damaged, hint)
-        readable = filters._replace(damaged=False)
-        found = self.sessions(readable, order="-updated", limit=1, cursor=None).items
-        return found[0].id if found else None
+            for info in self.sessions(unreadable, order="id", limit=None, cursor=None).items:
+                if self._may_be_newer(info.id, newest[0].updated if newest else "", filters):
+                    hint = (
+                        f"session {info.id!r} may be the newest one. Run `verify` for its damage, or "
+                        "pass skip_damaged=True to skip it"
+                    )
+                    raise Damaged(self._backend.where, 0, info.damaged, hint)
+        return newest[0].id if newest else None
+
+    def _may_be_newer(self, session_id: str, than: str, filters: SessionFilter) -> bool:
+        """Return whether a damaged session may match, and be newer, by its valid records."""
+        found: list[Event | Finding] = []
+        with suppress(*UNREADABLE):
+            found = list(self._backend.log(session_id).salvage())
+        events = [event for event in found if isinstance(event, Event)]
+        belongs = workspace.of([event for event in events if event.kind in CONTROL])
+        if filters.workspace is not None and belongs is not None and not filters.workspace(belongs):
+            return False
+        # If it ends with damage, what is lost may be newer than anything.
+        return not events or found[-1] is not events[-1] or events[-1].stamp >= than
 
     def described(self) -> list[Description]:
         """Return the description of every session, sorted by id."""
