@@ -10,7 +10,7 @@ from tests.cli.running import ENTRY, PATIENCE, environment
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d|T\d\d:\d\d:\d\d\.\d{6}Z)")
 
 
 def test_the_reference_is_fresh() -> None:
