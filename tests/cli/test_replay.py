@@ -37,6 +37,31 @@ def test_it_tells_what_happened_in_order(store: Path) -> None:
     ]
 
 
+def test_a_streamed_message_is_told_once(tmp_path: Path) -> None:
+    """Text that never was a part continues the message; one with tool calls is told completely."""
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    with library.open(tmp_path) as opened:
+        session = opened.session("s")
+        with session.stream(gather=1) as message:
+            for text in ("It was ", "sent.\n", "On Monday."):
+                message.write(text)
+        with session.stream() as message:
+            message.write("Let me look.")
+            message.finish({"role": "assistant", "content": "Let me look.", "tool_calls": [call]})
+    done = hansard("replay", "s", store=tmp_path)
+    assert [line[27:] if line[:4].strip() else line for line in done.out.splitlines()] == [
+        "assistant, streamed",
+        "    It was sent.",
+        "    On Monday.",
+        "end of the message that began at 1",
+        "assistant, streamed",
+        "    Let me look.",
+        "assistant",
+        "    Let me look.",
+        "    → look({})",
+    ]
+
+
 def test_emptied_stream_parts_are_not_called_discarded(tmp_path: Path) -> None:
     """After a compaction, parts of a complete message are not printed; only a discarded one is called so."""
     with library.open(tmp_path) as opened:

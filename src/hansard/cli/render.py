@@ -63,15 +63,14 @@ class EventPrinter:
                 return
             if not data.get("text") and not data.get("over"):
                 return  # emptied by a compaction: the message, or its end, follows
-        streamed = self._stream
+        first = self._finish(data)
         self.end()
         head = self._head(event, session)
         match event.kind, data:
             case "message.added", {"redacted": True}:
                 self._screen.labeled(head, ("(redacted message)", "dim italic"))
             case "message.added", {"message": dict() as message}:
-                stream, first, text = streamed or ("", 0, "")
-                if streamed and (stream, text) == (data.get("stream"), message.get("content")):
+                if first:
                     self._screen.line(*head, (f"end of the message that began at {first}", "dim"))
                 else:
                     self._message(message, head)
@@ -121,6 +120,20 @@ class EventPrinter:
             self.end()
             self._screen.line(*head, (f"the message that began at {first} is unfinished", "red"))
         return True
+
+    def _finish(self, data: dict[str, Any]) -> int:
+        """Print the rest of a message whose parts were printed; return its first seq, or 0 if it differs."""
+        stream, first, text = self._stream or ("", 0, "")
+        message = data.get("message")
+        if not first or data.get("stream") != stream or not isinstance(message, dict):
+            return 0
+        content = message.get("content")
+        if not isinstance(content, str) or not content.startswith(text):
+            return 0
+        if any(part.kind != "text" for part in parse(message).shown(full=self._full)):
+            return 0  # such as tool calls
+        self._screen.write(content[len(text) :].replace("\n", "\n" + " " * _INDENT))
+        return first
 
     def end(self) -> None:
         """End the line of a streamed message."""
