@@ -121,6 +121,9 @@ WORDS: Final = (
 #: merges: with its own 1 MiB and 4, it mostly merges.
 _FTS5: Final = {"hashsize": 8 << 20, "automerge": 16}
 
+#: Follows the beginning of a word in an expression; a phrase may contain it, too.
+_PREFIXED: Final = '" *'
+
 #: To look up one text takes as long as to sort this many that match.
 _LOOKUP: Final = 20
 
@@ -501,8 +504,11 @@ class Storage:
     def _is_frequent(self, expression: str, limit: int) -> bool:
         """Return whether sorting all texts that match would take longer than looking some up.
 
-        If m of n texts match, these are about `limit` * n / m.
+        If m of n texts match, these are about `limit` * n / m. To look up the beginning of a word reads all
+        words that begin with it, each time.
         """
+        if _PREFIXED in expression:
+            return False
         ask = "SELECT count(*) FROM (SELECT 1 FROM index_words WHERE index_words MATCH ? LIMIT ?)"
         (last,) = self.one("SELECT coalesce(max(text), 0) FROM index_text")
         most = isqrt(_LOOKUP * limit * last)

@@ -94,7 +94,7 @@ def test_a_frequent_word_is_found_as_a_rare_one_is(
         RandomStore(store, rng, [tmp_path]).do(80)
         for number in range(30):
             say(store, f"s{number % 7}", "x" * 20, "refund of Müller", role="tool")
-        for text in ("x*", "refund", "muller -x*", "refund OR x*"):
+        for text in ("x*", "refund", "muller -x*", "refund OR " + "x" * 20):
             for scope in ("", "a/", "s3"):
                 for options in ({}, {"role": "user"}, {"limit": 3}, {"since": a_moment_ago()}):
                     found = []
@@ -103,6 +103,28 @@ def test_a_frequent_word_is_found_as_a_rare_one_is(
                         some = store.scoped(scope) if scope else store
                         found.append(some.search(text, **options))
                     assert found[0] == found[1]
+
+
+def test_a_frequent_beginning_of_a_word_is_not_looked_up_in_each_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-52: each lookup of `x*` would read all words that begin with it; of a word, it reads one place."""
+    asked: list[str] = []
+    real = sqlite_storage.Storage.all
+
+    def recorded(storage: sqlite_storage.Storage, statement: str, *values: Any) -> list[Any]:
+        asked.append(statement)
+        return real(storage, statement, *values)
+
+    monkeypatch.setattr(sqlite_storage.Storage, "all", recorded)
+    monkeypatch.setattr(sqlite_storage, "_LOOKUP", 0)  # every word is frequent
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        say(store, "a", "xylophone")
+        for text, looked_up in (("xylophone", True), ("xylo*", False), ("b OR xylo*", False)):
+            asked.clear()
+            assert places(store, text) == [("a", 1)]
+            assert any("CROSS JOIN" in statement for statement in asked) is looked_up
+            assert any("AND rowid IN" in statement for statement in asked) is looked_up
 
 
 def a_moment_ago() -> datetime:
