@@ -159,7 +159,7 @@ def test_at_shows_state_and_view_of_that_point(store: Path) -> None:
         assert shown["state"]["snapshots"] == {}
     told = hansard("replay", "agent/1", "--at", "looked", store=store).out
     assert "agent/1 “Refund”" in told
-    assert "the model view at 5:" in told
+    assert "model view at seq 5:" in told
     assert '→ lookup({"order": 42, "deep": true})' in told
     assert "It was sent" not in told
 

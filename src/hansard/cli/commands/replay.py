@@ -152,6 +152,6 @@ def _state(
     call.screen.document({"session": session.id, "at": seq, "state": state, "messages": stored})
     show_state(call.screen, session.id, state)
     call.screen.line()
-    call.screen.line((f"the model view at {seq}:", "italic"))
+    call.screen.line((f"model view at seq {seq}:", "italic"))
     for message in session.messages(at=seq):
         printer.message(message)
