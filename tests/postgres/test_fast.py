@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard.backend.postgres.backend import PostgresBackend
-from hansard.backend.postgres.connection import Connections
+from hansard.backend.postgres.connection import Connection, Connections
 from hansard.index import catalog
 from tests.contract.backends import together
 from tests.postgres.helpers import contents, message, program, wait_for_waiters
@@ -69,6 +69,23 @@ def test_a_deallocated_statement_is_prepared_again(url: str) -> None:
             with connections_of(store).using() as connection:
                 connection.execute("DEALLOCATE ALL")
         assert contents(store) == [0, 1, 2]
+
+
+def test_a_connection_given_back_while_the_store_closes_is_closed(url: str) -> None:
+    """No connection stays open if another thread closes the store just before it is kept."""
+    store = hansard.open(url)
+    pool = connections_of(store)
+
+    class Idle(list[Connection]):
+        def append(self, one: Connection) -> None:
+            pool.close()
+            super().append(one)
+
+    connection = pool._lend(None)
+    pool._idle = Idle(pool._idle)
+    pool._give_back(connection)
+    assert connection.closed
+    store.close()
 
 
 def test_threads_take_turns_with_one_connection(url: str) -> None:

@@ -292,11 +292,13 @@ class Connections:
         if connection.generation != disk.generation:
             return  # lent before a fork
         idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
-        if idle and time.monotonic() < connection.expires and not self._closed:
+        if idle and time.monotonic() < connection.expires:
             self._idle.append(connection)
         else:
             connection.close()
         self._free.release()
+        if self._closed:
+            self.close()  # after the append: another thread may close the store before it
 
     def check_open(self) -> None:
         """Raise `Closed` if the store was closed."""
