@@ -80,7 +80,7 @@ def _totals(screen: Screen, stats: "hansard.StoreStats") -> None:
     screen.line(f"{many(stats.messages, 'message')} in {many(stats.events, 'event')}")
     stored = f"{size(stats.bytes)} on disk"
     if stats.raw_bytes > stats.bytes:
-        stored += f"; {size(stats.raw_bytes)} uncompressed, {stats.compression:.1f} times that"
+        stored += f", {size(stats.raw_bytes)} uncompressed (ratio {stats.compression:.1f})"
     screen.line(stored)
 
 
