@@ -10,6 +10,7 @@ import hansard
 from hansard.backend.local.log import LocalLog
 from hansard.errors import LockTimeout, SessionDeleted, SessionNotFound
 from hansard.log import disk
+from hansard.log.session_files import SessionFiles
 from hansard.log.writer import LogWriter
 from tests.crashlab import faults
 from tests.faults.workers import open_store, replaced
@@ -236,3 +237,31 @@ def test_a_writer_after_a_sealed_segment_is_told_of_half_a_deletion(
         store.restore("s")
         assert session.add_message({"n": 2}).seq == 3
         assert session.messages() == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_a_session_that_is_sealed_again_and_again_can_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that another process sealed before the lock was taken is not taken for a deleted session."""
+    path = tmp_path / "store"
+    with hansard.open(path) as store, hansard.open(path) as other:
+        store.session("s").append("x.y", {"n": 0})
+        log, rival = store._backend.log("s"), other._backend.log("s")
+        assert isinstance(log, LocalLog)
+        assert isinstance(rival, LocalLog)
+        opening = SessionFiles.open_to_append
+        left = [1, 2]
+
+        def seal_after(files: SessionFiles, **options: bool) -> disk.Lock | None:
+            lock = opening(files, **options)
+            if files is log.files and left:
+                other.session("s").append("x.y", {"n": left.pop()})
+                rival._writer.seal()
+            return lock
+
+        monkeypatch.setattr(SessionFiles, "open_to_append", seal_after)
+        store.delete("s")
+        monkeypatch.undo()
+        assert not store.exists("s")
+        store.restore("s")
+        assert [event.data["n"] for event in store.session("s").events()] == [0, 2]

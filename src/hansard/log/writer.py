@@ -642,10 +642,11 @@ class LogWriter:
     def _end_in_place(self) -> LogEnd:
         """Return the end of the log; raise if the session was deleted, and perhaps purged, by another."""
         files = self._files
-        self._reader()
+        # First: one that was only sealed by another is not in place either.
+        end = self._read_end()
         if not files.in_place():
             raise deleted(files.session_id)
-        return self._read_end()
+        return end
 
     def _put_note(self, end: LogEnd, word: str, shut: tuple[str, ...]) -> None:
         batch = self._batch_after(end)
