@@ -3,13 +3,14 @@
 import errno
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hansard
+from hansard.backend.local.log import LocalChunk, LocalReader
 from hansard.errors import Damaged, DiskFailed
 from hansard.log import disk, names, store_directory
 from tests.faults.workers import Crew, Wire, open_store, replaced, until
@@ -297,3 +298,31 @@ def test_a_read_continues_in_the_file_that_replaced_the_log(tmp_path: Path) -> N
             *range(3, 8)
         ]
         assert log.reader().head() != head
+
+
+def test_a_read_backwards_that_continues_in_another_file_keeps_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No event after the seq that was asked for comes because the file was replaced during the read."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        session = store.session("s")
+        for n in range(50):
+            session.append("x.y", {"n": n})
+        log = session._log
+        log.reader()  # remembers where event 50 ends
+        for n in range(1000):
+            session.append("x.y", {"n": n, "text": "z" * 100})
+        real = LocalReader._backwards
+        left = [2]
+
+        def replaced_after_two(self: LocalReader, after: int, upto: int) -> Iterator[LocalChunk]:
+            for chunk in real(self, after, upto):
+                yield chunk
+                left[0] -= 1
+                if left[0] == 0:
+                    raise Damaged("log.jsonl", 0, "replaced", "")
+
+        monkeypatch.setattr(LocalReader, "_backwards", replaced_after_two)
+        monkeypatch.setattr(LocalReader, "_renew", lambda *_: None)
+        found = [event.seq for chunk in log.reader().read_back(50) for event in chunk.events()]
+        assert sorted(found) == list(range(1, 51))

@@ -356,7 +356,8 @@ class LocalReader(LogReader):
                 for chunk in (self._backwards if back else self._forwards)(after, upto):
                     yield chunk
                     if back:
-                        upto = chunk.span()[0]
+                        # A chunk that holds nothing may lie after it.
+                        upto = min(upto, chunk.span()[0])
                     else:
                         after = chunk.span()[1]
             except Damaged as error:
