@@ -14,7 +14,7 @@ from hansard.errors import (
     UnknownFormat,
 )
 from hansard.event.event import Event
-from hansard.session import Session, create
+from hansard.session import Session, create, flush_streams
 
 # Modules that only some programs need are imported where they are used, to keep `import hansard` fast.
 if TYPE_CHECKING:
@@ -230,7 +230,8 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close all files. Acknowledged appends are already stored; nothing is left to write."""
+        """Close all files. Acknowledged appends are already stored; what streams have gathered is written."""
+        flush_streams()
         # Its threads end with its last reference.
         self._awaited = None
         self._backend.close()

@@ -173,25 +173,25 @@ class _Flusher:
 
     def after_fork(self) -> None:
         """Start without a thread, and leave what was gathered to the parent, which has it."""
-        for stream in getattr(self, "_due", ()):
+        for stream in getattr(self, "due", ()):
             stream._stored = len(stream._texts)  # noqa: SLF001 - its one friend
         #: The streams that wait, and until when.
-        self._due: dict[Stream, float] = {}
+        self.due: dict[Stream, float] = {}
         self._changed = threading.Condition()
         self._runs = False
 
     def add(self, stream: Stream, due: float) -> bool:
         """Flush a stream at a time, or before; return False if there is no thread to do it."""
         with self._changed:
-            if stream not in self._due:
-                self._due[stream] = due
+            if stream not in self.due:
+                self.due[stream] = due
                 self._changed.notify()
             if not self._runs:
                 try:
                     # Not a daemon: an interpreter that exits waits until all is written.
                     threading.Thread(target=self._run, name="hansard-stream", daemon=False).start()
                 except RuntimeError:
-                    del self._due[stream]
+                    del self.due[stream]
                     return False
                 self._runs = True
         return True
@@ -199,7 +199,7 @@ class _Flusher:
     def remove(self, stream: Stream) -> None:
         """Forget a stream that was flushed, or has ended."""
         with self._changed:
-            if self._due.pop(stream, None) is not None:
+            if self.due.pop(stream, None) is not None:
                 self._changed.notify()
 
     def _run(self) -> None:
@@ -213,9 +213,9 @@ class _Flusher:
     def _next(self) -> Stream | None:
         """Wait for the next stream that is due; return None when no stream waits."""
         with self._changed:
-            while self._due:
-                stream = min(self._due, key=self._due.__getitem__)
-                pause = self._due[stream] - monotonic()
+            while self.due:
+                stream = min(self.due, key=self.due.__getitem__)
+                pause = self.due[stream] - monotonic()
                 if pause <= 0:
                     return stream
                 self._changed.wait(pause)
@@ -224,3 +224,16 @@ class _Flusher:
 
 
 _flusher: Final = _Flusher()
+
+
+def flush_all() -> None:
+    """Write what the streams of this process have gathered; errors are those of their next calls."""
+    for stream in list(_flusher.due):
+        lock = stream._mutex.lock  # noqa: SLF001 - the same module
+        # Not without a limit: in a signal handler, the thread that has it may wait for this one.
+        if lock.acquire(timeout=_LONGEST):
+            try:
+                with suppress(HansardError):
+                    stream.flush()
+            finally:
+                lock.release()

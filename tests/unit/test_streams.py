@@ -54,6 +54,16 @@ def test_what_is_over_is_over(session: Session) -> None:
     assert session.seq == 2
 
 
+def test_a_close_writes_what_was_gathered(tmp_path: Path) -> None:
+    """A text whose `write` returned is not lost because the store was closed in time."""
+    with hansard.open(tmp_path / "store") as store:
+        stream = store.session("s").stream(gather=1.0)
+        stream.write("a")
+        stream.write("b")
+    with hansard.open(tmp_path / "store") as store:
+        assert [message["content"] for message in store.session("s").messages()] == ["ab"]
+
+
 @pytest.fixture
 def syncing(tmp_path: Path) -> Iterator[Session]:
     """Return a warm session of a store that syncs."""
