@@ -17,7 +17,7 @@ from hansard.event.kinds import CONTROL, MESSAGE_ADDED
 from hansard.session_reader import At, SessionReader, last_seq
 from hansard.state import fold, lineage, view
 from hansard.state.view import View
-from hansard.stream import GATHER, Stream, flush_all
+from hansard.stream import GATHER, Stream
 
 if TYPE_CHECKING:
     from hansard.maintenance.redact import DropReport, ScrubReport
@@ -520,8 +520,3 @@ def _refuse_secrets(data: dict[str, Any], what: str) -> None:
         from hansard.event import secrets
 
         secrets.refuse(data, what)
-
-
-def flush_streams() -> None:
-    """Write what the streams of all sessions have gathered: a store is about to be closed."""
-    flush_all()

@@ -14,7 +14,8 @@ from hansard.errors import (
     UnknownFormat,
 )
 from hansard.event.event import Event
-from hansard.session import Session, create, flush_streams
+from hansard.session import Session, create
+from hansard.stream import flush_all
 
 # Modules that only some programs need are imported where they are used, to keep `import hansard` fast.
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class Store:
 
     def close(self) -> None:
         """Close all files. Acknowledged appends are already stored; what streams have gathered is written."""
-        flush_streams()
+        flush_all()
         # Its threads end with its last reference.
         self._awaited = None
         self._backend.close()

@@ -6,12 +6,13 @@ replaces the parts in all views.
 """
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Final, Self
 
 from hansard.backend.contract import AppendRequest, Log
-from hansard.errors import HansardError, InvalidEvent
+from hansard.errors import HansardError, InvalidEvent, LockTimeout
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
@@ -20,6 +21,8 @@ from hansard.log import disk
 #: Seconds for which texts are gathered by default, and at most: an interpreter that exits waits for them.
 GATHER: Final = 0.05
 _LONGEST: Final = 1.0
+#: Seconds to wait for another thread that writes the same stream.
+_PATIENCE: Final = 10.0
 
 #: Texts of this many bytes, as JSON, are written without waiting.
 _MOST: Final = 1024
@@ -100,7 +103,7 @@ class Stream:
         if not text:
             return
         size = len(codec.encode({"text": text}, "part")) - _FRAME
-        with self._mutex.lock:
+        with self._held():
             self._texts.append(text)
             self._size += size
             if self._size < _MOST and monotonic() < self._due and _flusher.add(self, self._due):
@@ -114,7 +117,7 @@ class Stream:
 
     def flush(self) -> None:
         """Write what was gathered now."""
-        with self._mutex.lock:
+        with self._held():
             try:
                 if self._stored < len(self._texts) and not self._over:
                     self._append_part()
@@ -136,7 +139,7 @@ class Stream:
         if message is None:
             message = {**self._message, "content": self.text}
         data = b'{"message":%b' % codec.encode(message, "message", wrapped=True)
-        with self._mutex.lock:
+        with self._held():
             # Without parts there is nothing to replace.
             data += b',"stream":"%b"}' % self.id.encode() if self._stored else b"}"
             codec.check_size(data, "message")
@@ -148,12 +151,30 @@ class Stream:
     def discard(self) -> None:
         """Discard the message; views ignore its parts."""
         self._check_open()
-        with self._mutex.lock:
+        with self._held():
             if self._stored:
                 data = codec.encode({"stream": self.id, "over": True})
                 self._append(MESSAGE_PART, data, durable=True)
             self._over = True
         _flusher.remove(self)
+
+    @contextmanager
+    def _held(self, patience: float | None = None) -> Iterator[None]:
+        """Keep other threads out of the stream; `LockTimeout` if one stays in it.
+
+        In a signal handler, the thread that writes parts may wait for the append that was interrupted.
+        """
+        patience = _PATIENCE if patience is None else patience
+        lock = self._mutex.lock  # a forked child replaces it
+        if not lock.acquire(timeout=patience):
+            raise LockTimeout(
+                f"stream {self.id}: another thread has been writing it for {patience:g} s; nothing was "
+                "written. In a signal handler, set a flag and write later"
+            )
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _append(self, kind: str, data: bytes, *, durable: bool) -> Event:
         new = NewEvent(kind, data, control=False)
@@ -229,11 +250,5 @@ _flusher: Final = _Flusher()
 def flush_all() -> None:
     """Write what the streams of this process have gathered; errors are those of their next calls."""
     for stream in list(_flusher.due):
-        lock = stream._mutex.lock  # noqa: SLF001 - the same module
-        # Not without a limit: in a signal handler, the thread that has it may wait for this one.
-        if lock.acquire(timeout=_LONGEST):
-            try:
-                with suppress(HansardError):
-                    stream.flush()
-            finally:
-                lock.release()
+        with suppress(HansardError), stream._held(_LONGEST):  # noqa: SLF001 - the same module
+            stream.flush()

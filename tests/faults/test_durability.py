@@ -158,6 +158,10 @@ def test_os_appends_are_not_synced(tmp_path: Path) -> None:
         for _ in range(3):
             calls = trace.of(lambda: session.add_message({"n": 1}))
             assert calls == [f"write sessions/{ID}/log.jsonl"]
+        # What a fork, a redaction or a copy makes durable has durable names, too (F-31).
+        calls = trace.of(session._log.sync)
+        assert {"sync_directory sessions", f"sync_directory sessions/{ID}"} <= set(calls), calls
+        check_order(calls, f"sync sessions/{ID}/log.jsonl", f"sync_directory sessions/{ID}")
 
 
 # -- power cuts ------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ NEIGHBOURS = {
     # The reading half of a session, and a message that is streamed.
     ("session", "session_reader"),
     ("session", "stream"),
+    # A store that is closed writes what streams have gathered.
+    ("store", "stream"),
     # What `store.follow` gives out.
     ("store", "follow"),
     # The command `import` is its arguments and one call into an importer; `view` likewise.

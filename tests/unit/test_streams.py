@@ -12,6 +12,7 @@ import pytest
 
 import hansard
 from hansard import Session
+from hansard import stream as streaming
 from tests.crashlab import faults
 
 
@@ -72,6 +73,33 @@ def syncing(tmp_path: Path) -> Iterator[Session]:
         session.add_message({"n": 1})
         session.add_message({"n": 2})
         yield session
+
+
+def test_a_write_in_a_signal_handler_does_not_wait_forever(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-25: if another thread writes the parts and waits for the interrupted append, `write` raises."""
+    monkeypatch.setattr(streaming, "_PATIENCE", 0.1)
+    stream = session.stream()
+    stream.write("one ")
+    inside, over = threading.Event(), threading.Event()
+
+    def occupy() -> None:
+        with stream._held():
+            inside.set()
+            over.wait(60)
+
+    other = threading.Thread(target=occupy)
+    other.start()
+    assert inside.wait(60)
+    try:
+        with pytest.raises(hansard.LockTimeout, match="set a flag and write later"):
+            stream.write("two ")
+    finally:
+        over.set()
+        other.join()
+    stream.write("three")
+    assert stream.finish().data["message"]["content"] == "one three"
 
 
 def test_parts_are_not_synced_and_the_message_is(syncing: Session) -> None:

@@ -178,9 +178,8 @@ class LogWriter:
         except BaseException:
             self._keys.forget()
             raise
-        if not self._syncs:
-            self._set_named(target)
-        elif any(append.request.durable for append in appends):
+        # In an "os" store, `sync` makes the names durable, too, when it is called.
+        if self._syncs and any(append.request.durable for append in appends):
             self._sync(target)
 
     def _locked(

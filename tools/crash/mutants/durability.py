@@ -25,8 +25,8 @@ DURABILITY = (
     Mutant(
         "a group is acknowledged before it is synced",
         "log/writer.py",
-        "        elif any(append.request.durable for append in appends):\n",
-        "        elif not any(append.request.durable for append in appends):\n",
+        "        if self._syncs and any(append.request.durable for append in appends):\n",
+        "        if self._syncs and not any(append.request.durable for append in appends):\n",
         (f"{_POWER_CUT}[life cycle]",),
     ),
     Mutant(
