@@ -250,10 +250,11 @@ class LogWriter:
     def _in_place(self, lock: Lock, changed: int) -> bool:
         """Return whether lock and log have their names, in a directory that has changed. Under the lock."""
         files = self._files
+        # Before the names are compared: otherwise a change after that might have the same time.
+        past = is_past(changed)
         if not lock.exists() or not files.in_place():
             return False
-        # Otherwise a later change might have the same time.
-        if is_past(changed):
+        if past:
             files.settled = changed
         return True
 
