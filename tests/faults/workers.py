@@ -5,6 +5,7 @@ find it; its first argument is the *wire* to the test that started it. Processes
 server that has imported what they need, so one costs milliseconds and inherits no open store.
 """
 
+import faulthandler
 import multiprocessing
 import os
 import random
@@ -211,6 +212,8 @@ def run_threads(targets: Iterable[Callable[[], object]]) -> None:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
+        if thread.is_alive():
+            faulthandler.dump_traceback(2)
         assert not thread.is_alive(), "a thread hangs"
 
 

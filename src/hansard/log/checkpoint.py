@@ -45,7 +45,7 @@ class _Head(msgspec.Struct):
     checkpoint: int
     session: str
     created: str
-    seq: int
+    seq: format.Number
     previous: int
     controls: format.Number
     state: int
