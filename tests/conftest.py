@@ -10,11 +10,16 @@ import os
 import random
 import secrets
 import signal
+import tempfile
 
 import hypothesis
 import pytest
 
 RUN_SEED = pytest.StashKey[int]()
+
+# No command opens a pager, or writes to the user's own state directory, unless its test says so.
+os.environ["PAGER"] = "cat"
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="hansard-state-")
 
 # Nothing here has a deadline: how long a sync takes is the disk's business.
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)

@@ -1,7 +1,8 @@
-"""Record the command for the README: `replay`, `ls --tree` and `stats`, as pictures in docs/images.
+"""Record the command for the README and the guides: `replay`, `ls --tree`, `stats` and an agent's questions.
 
-`python tools/record.py` prints what the pictures show; `--write` writes them; `--store PATH` only makes the
-store that they show. A test fails if they are stale: the store is always the same, and so is the time.
+`python tools/record.py` prints what the pictures show; `--write` writes them to docs/images; `--store PATH`
+only makes the store that they show. A test fails if they are stale: the store and the time are always the
+same.
 The real command runs in a real terminal (a pty); what it sends there is drawn by Rich as SVG.
 """
 
@@ -37,6 +38,9 @@ RECORDED = {
     "stats": ["stats", "--top", "4"],
 }
 
+#: An example whose output is recorded as well, and its arguments before the store.
+EXAMPLE = ["docs/examples/mcp_client.py", "refund"]
+
 #: No fonts from elsewhere: a README shows a picture without its links. What is `{so}` is filled in by Rich.
 PICTURE = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -69,6 +73,13 @@ time.time = lambda: {now}
 sys.argv = ["hansard", *{words}]
 from hansard.cli.__main__ import main
 sys.exit(main())
+"""
+
+#: Runs the example.
+EXAMPLE_CHILD = """
+import runpy, sys
+sys.argv = {words}
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
@@ -169,7 +180,7 @@ def _result(call_id: str, name: str, content: str) -> dict[str, Any]:
 # -- the terminal -------------------------------------------------------------------------------
 
 
-def run(words: list[str], store: Path) -> str:
+def run(words: list[str], store: Path, child_code: str = CHILD) -> str:
     """Run the command in a terminal, and return what it has sent there."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
@@ -181,8 +192,9 @@ def run(words: list[str], store: Path) -> str:
         "PYTHONUTF8": "1",
         "TERM": "xterm-256color",
         "TZ": "UTC",
+        "XDG_STATE_HOME": str(store.parent / "state"),
     }
-    program = CHILD.format(now=NOW.timestamp(), words=words)
+    program = child_code.format(now=NOW.timestamp(), words=words)
     with subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.DEVNULL,
@@ -207,9 +219,9 @@ def picture(name: str, sent: str) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    words = RECORDED[name]
+    words = ["hansard", *RECORDED[name]] if name in RECORDED else ["python", *EXAMPLE]
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(Text.assemble(("$ ", "bold green"), (f"hansard {shlex.join(words)}", "bold")))
+    console.print(Text.assemble(("$ ", "bold green"), (shlex.join(words), "bold")))
     for line in sent.rstrip("\n").split("\n"):
         console.print(Text.from_ansi(line), soft_wrap=True)
     return console.export_svg(title="hansard", code_format=PICTURE, unique_id=f"hansard-{name}")
@@ -221,6 +233,8 @@ def record() -> dict[str, tuple[str, str]]:
         store = Path(directory) / "store"
         make_store(store)
         sent = {name: run(words, store) for name, words in RECORDED.items()}
+        example = [str(ROOT / EXAMPLE[0]), EXAMPLE[1], str(store)]
+        sent["mcp"] = run(example, store, EXAMPLE_CHILD)
     return {name: (text, picture(name, text)) for name, text in sent.items()}
 
 

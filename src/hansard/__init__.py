@@ -13,75 +13,19 @@ To read the source, follow one event from append to view: `session` → `event/c
 docs/architecture.md describes the layers; docs/format.md specifies the files.
 """
 
-# ruff: noqa: F403, F405 - all errors are public, and listed below
+# ruff: noqa: F403 - all errors are public
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "BackendUnavailable",
-    "CallDifference",
-    "Change",
-    "Closed",
-    "CompactReport",
-    "Comparison",
-    "CopyReport",
-    "Damaged",
-    "DayStats",
-    "Diagnosis",
-    "Diagnostic",
-    "DiskFailed",
-    "Divergence",
-    "DropReport",
-    "Event",
-    "Finding",
-    "FollowedEvent",
-    "Follower",
-    "HansardError",
-    "Health",
-    "Hit",
-    "ImportReport",
-    "InUse",
-    "InvalidEvent",
-    "InvalidExport",
-    "InvalidSessionId",
-    "LockTimeout",
-    "NothingToImport",
-    "NumberedMessage",
-    "Page",
-    "Problem",
-    "PruneReport",
-    "ReadOnly",
-    "Record",
-    "Reentered",
-    "RepairReport",
-    "ScrubReport",
-    "SecretRefused",
-    "SeqConflict",
-    "Session",
-    "SessionDeleted",
-    "SessionExists",
-    "SessionInfo",
-    "SessionNotFound",
-    "SessionReport",
-    "State",
-    "Store",
-    "StoreNotFound",
-    "StoreReport",
-    "StoreStats",
-    "Stream",
-    "SyncFailed",
-    "ToolCall",
-    "UnknownFormat",
-    "UnsafePath",
-    "Usage",
-    "migrate",
-    "open",
-]
-
 #: Names by module, imported on first use: imports take milliseconds, and `hansard --version` needs none.
-#: All other names are errors.
 _MODULES = {
     "backend.contract": "Finding Health Record RepairReport",
+    "errors": (
+        "BackendUnavailable Closed Damaged DiskFailed HansardError Held InUse InvalidEvent "
+        "InvalidExport InvalidSessionId LockTimeout NothingToImport ReadOnly Reentered "
+        "SecretRefused SeqConflict SessionDeleted SessionExists SessionNotFound "
+        "StoreNotFound SyncFailed UnknownFormat UnsafePath"
+    ),
     "event.event": "Event",
     "follow": "FollowedEvent Follower",
     "index": "DayStats Hit Page SessionInfo StoreStats",
@@ -91,43 +35,61 @@ _MODULES = {
     "maintenance.redact": "DropReport ScrubReport",
     "maintenance.verify": "SessionReport StoreReport",
     "message.tool_calls": "Problem",
+    "observe": "Metrics",
     "session": "Session",
-    "state.compare": "CallDifference Change Comparison Divergence NumberedMessage ToolCall",
+    "state.compare": "CallDifference Change Comparison Divergence ToolCall",
     "state.fold": "State Usage",
+    "state.view": "NumberedMessage",
     "store": "Store migrate open",
     "stream": "Stream",
     "transfer.copy": "CopyReport ImportReport",
+    "transfer.transcript": "TranscriptEntry TranscriptPage",
 }
-_LATER = dict.fromkeys(__all__, "errors") | {
-    name: module for module, names in _MODULES.items() for name in names.split()
-}
+_LATER = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = [*_LATER]  # noqa: PLE0604 - names, not objects
 
 if TYPE_CHECKING:
     from hansard import aio as aio
-    from hansard.backend.contract import Finding, Health, Record, RepairReport
+    from hansard.backend.contract import Finding as Finding
+    from hansard.backend.contract import Health as Health
+    from hansard.backend.contract import Record as Record
+    from hansard.backend.contract import RepairReport as RepairReport
     from hansard.errors import *
-    from hansard.event.event import Event
-    from hansard.follow import FollowedEvent, Follower
-    from hansard.index import DayStats, Hit, Page, SessionInfo, StoreStats
-    from hansard.maintenance.compact import CompactReport
-    from hansard.maintenance.doctor import Diagnosis, Diagnostic
-    from hansard.maintenance.prune import PruneReport
-    from hansard.maintenance.redact import DropReport, ScrubReport
-    from hansard.maintenance.verify import SessionReport, StoreReport
-    from hansard.message.tool_calls import Problem
-    from hansard.session import Session
-    from hansard.state.compare import (
-        CallDifference,
-        Change,
-        Comparison,
-        Divergence,
-        NumberedMessage,
-        ToolCall,
-    )
-    from hansard.state.fold import State, Usage
-    from hansard.store import Store, migrate, open
-    from hansard.stream import Stream
-    from hansard.transfer.copy import CopyReport, ImportReport
+    from hansard.event.event import Event as Event
+    from hansard.follow import FollowedEvent as FollowedEvent
+    from hansard.follow import Follower as Follower
+    from hansard.index import DayStats as DayStats
+    from hansard.index import Hit as Hit
+    from hansard.index import Page as Page
+    from hansard.index import SessionInfo as SessionInfo
+    from hansard.index import StoreStats as StoreStats
+    from hansard.maintenance.compact import CompactReport as CompactReport
+    from hansard.maintenance.doctor import Diagnosis as Diagnosis
+    from hansard.maintenance.doctor import Diagnostic as Diagnostic
+    from hansard.maintenance.prune import PruneReport as PruneReport
+    from hansard.maintenance.redact import DropReport as DropReport
+    from hansard.maintenance.redact import ScrubReport as ScrubReport
+    from hansard.maintenance.verify import SessionReport as SessionReport
+    from hansard.maintenance.verify import StoreReport as StoreReport
+    from hansard.message.tool_calls import Problem as Problem
+    from hansard.observe import Metrics as Metrics
+    from hansard.session import Session as Session
+    from hansard.state.compare import CallDifference as CallDifference
+    from hansard.state.compare import Change as Change
+    from hansard.state.compare import Comparison as Comparison
+    from hansard.state.compare import Divergence as Divergence
+    from hansard.state.compare import ToolCall as ToolCall
+    from hansard.state.fold import State as State
+    from hansard.state.fold import Usage as Usage
+    from hansard.state.view import NumberedMessage as NumberedMessage
+    from hansard.store import Store as Store
+    from hansard.store import migrate as migrate
+    from hansard.store import open as open
+    from hansard.stream import Stream as Stream
+    from hansard.transfer.copy import CopyReport as CopyReport
+    from hansard.transfer.copy import ImportReport as ImportReport
+    from hansard.transfer.transcript import TranscriptEntry as TranscriptEntry
+    from hansard.transfer.transcript import TranscriptPage as TranscriptPage
 else:
 
     def __getattr__(name: str) -> Any:

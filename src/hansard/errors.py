@@ -91,6 +91,20 @@ class InUse(HansardError):
         self.children = children
 
 
+class Held(HansardError):
+    """The session is under a legal hold; nothing was deleted, redacted or dropped.
+
+    Attributes:
+        session: the id of the held session: the session itself, or an ancestor.
+        reason: the reason of the hold.
+    """
+
+    def __init__(self, message: str, *, session: str, reason: str) -> None:
+        super().__init__(message)
+        self.session = session
+        self.reason = reason
+
+
 class InvalidExport(HansardError, ValueError):
     """The file is truncated, modified or not an export; nothing was imported.
 

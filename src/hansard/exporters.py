@@ -61,9 +61,6 @@ def export(
     return _RENDERERS[kind](shared(session, redacted=redacted, view=view, kind=kind))
 
 
-# -- what is exported ---------------------------------------------------------------------------
-
-
 class SharedSession(NamedTuple):
     """What of a session is exported: its events are in order."""
 
@@ -86,7 +83,11 @@ def shared(session: hansard.Session, *, redacted: bool, view: str, kind: str = "
     """Return what of a session is exported for a program."""
     objects = session.share(redact=redacted)
     head = next(objects)
-    events = [_event(one) for one in objects]
+    encode = msgspec.json.encode
+    events = [
+        Event(one["seq"], one["time"], one["kind"], encode(one["data"]), one.get("key"))
+        for one in objects
+    ]
     shown = _model(events, kind) if view == "model" else events
     return SharedSession(
         str(head["session"]),
@@ -94,11 +95,6 @@ def shared(session: hansard.Session, *, redacted: bool, view: str, kind: str = "
         events[0].stamp,
         _finished(shown),
     )
-
-
-def _event(one: dict[str, Any]) -> Event:
-    raw = msgspec.json.encode(one["data"])
-    return Event(one["seq"], one["time"], one["kind"], raw, one.get("key"))
 
 
 def _model(events: list[Event], kind: str) -> list[Event]:
@@ -154,9 +150,6 @@ def _is_compaction(event: Event, kind: str) -> bool:
         return _line_type(event) == "compacted"
     entry = event.data.get("entry") if event.kind == "x.claude.entry" else None
     return kind == "claude-code" and isinstance(entry, dict) and bool(entry.get("isCompactSummary"))
-
-
-# -- formats ------------------------------------------------------------------------------------
 
 
 def _claude_code(session: SharedSession) -> Iterator[bytes]:

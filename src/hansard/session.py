@@ -4,17 +4,21 @@ An append begins here: a message is a dict, `event.codec` encodes it as a `NewEv
 stores it. A handle is cheap and safe to share between threads. It sees what other processes append.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from os import PathLike, urandom
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from hansard import observe
 from hansard.backend.contract import AppendRequest, Backend, LogReader
-from hansard.errors import InvalidEvent, SessionDeleted, SessionNotFound
+from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import CONTROL, MESSAGE_ADDED
-from hansard.session_reader import At, SessionReader, last_seq
+from hansard.session_reader import At, SessionReader, check_seq, last_seq
 from hansard.state import fold, lineage, view
 from hansard.state.view import View
 from hansard.stream import GATHER, Stream
@@ -23,9 +27,17 @@ if TYPE_CHECKING:
     from hansard.maintenance.redact import DropReport, ScrubReport
     from hansard.state.compare import Comparison, Side
     from hansard.transfer.export_file import Format
+    from hansard.transfer.transcript import TranscriptPage
 
-#: Length of a stream's id, in characters: the random end of a generated id.
-_STREAM_ID = 12
+#: The counts of a model call; the first two are stored even if they are 0.
+_COUNTS: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "calls",
+)
 
 
 class Session(SessionReader):
@@ -42,15 +54,16 @@ class Session(SessionReader):
     # -- appending ------------------------------------------------------------------------------
 
     def add_message(
-        self, message: dict[str, Any], *, key: str | None = None, expected_seq: int | None = None
+        self, message: Mapping[str, Any], *, key: str | None = None, expected_seq: int | None = None
     ) -> Event:
         """Append one message and return its event.
 
         Args:
-            message: any JSON object. It is stored unchanged; a value that would not decode to an equal one
-                raises `InvalidEvent`.
+            message: any JSON object. It is stored unchanged: a value that would not decode to an equal one
+                raises `InvalidEvent`, except a tuple, which comes back as a list.
             key: the idempotency key. A second append with the same key adds nothing and returns the event
-                of the first.
+                of the first, with `repeated` set. Contents are not compared. Another kind or number of
+                events raises `InvalidEvent`.
             expected_seq: raise `SeqConflict` unless the session's last seq is this; 0 for an empty session.
         """
         draft = _message(message)
@@ -60,7 +73,7 @@ class Session(SessionReader):
 
     def add_messages(
         self,
-        messages: Iterable[dict[str, Any]],
+        messages: Iterable[Mapping[str, Any]],
         *,
         key: str | None = None,
         expected_seq: int | None = None,
@@ -72,7 +85,7 @@ class Session(SessionReader):
     def append(
         self,
         kind: str,
-        data: dict[str, Any],
+        data: Mapping[str, Any],
         *,
         key: str | None = None,
         expected_seq: int | None = None,
@@ -82,24 +95,34 @@ class Session(SessionReader):
 
     def append_all(
         self,
-        events: Iterable[tuple[str, dict[str, Any]]],
+        events: Iterable[tuple[str, Mapping[str, Any]]],
         *,
         key: str | None = None,
         expected_seq: int | None = None,
     ) -> list[Event]:
-        """Append messages and application events together, all or none, and return their events.
+        """Append messages, application events and usage together, all or none, and return their events.
 
         Args:
-            events: kinds and data, in order: `("message.added", {"message": {...}})`, or `("x.todo", {...})`.
+            events: kinds and data, in order: `("message.added", {"message": {...}})`, `("x.todo", {...})`, or
+                `("usage.recorded", {"model": …})` with the arguments of `record_usage`.
             key: the idempotency key of the batch: a second append with it adds nothing and returns the
                 events of the first.
             expected_seq: raise `SeqConflict` unless the session's last seq is this.
         """
-        drafts = [_event(kind, data) for kind, data in events]
+        drafts = [
+            self._usage(data) if kind == kinds.USAGE_RECORDED else _event(kind, data)
+            for kind, data in events
+        ]
         return self._append(drafts, key=key, expected_seq=expected_seq)
 
     def stream(
-        self, /, *, role: str = "assistant", gather: float = GATHER, **fields: Any
+        self,
+        /,
+        *,
+        role: str = "assistant",
+        gather: float = GATHER,
+        resume: str | None = None,
+        **fields: Any,
     ) -> Stream:
         """Begin a message that is written in parts.
 
@@ -110,12 +133,19 @@ class Session(SessionReader):
             gather: seconds, at most 1, for which texts are gathered before they are written as one part. A
                 kibibyte is written immediately, and so is a text that comes later than this after the last
                 part. With 0, every `write` is a part.
+            resume: the id of an unfinished stream, from `state().streams`, to continue: its parts, role and
+                fields stay. The process that wrote it must have ended.
             fields: other members of the message, except its content.
         """
-        from hansard.log.names import new_id
-
-        stream_id = new_id().replace("-", "")[-_STREAM_ID:]
-        return Stream(self._log, stream_id, {"role": role, **fields}, gather)
+        if resume is None:
+            return Stream(self._log, urandom(6).hex(), {"role": role, **fields}, gather)
+        reader = self._reader()
+        parts = view.unfinished_parts(reader, resume)
+        if not parts or resume in self._known(reader).redactions.streams:
+            raise InvalidEvent(
+                f"session {self.id!r} has no unfinished stream {resume!r:.40}; `state().streams` lists them"
+            )
+        return Stream(self._log, resume, parts[0].message or {}, gather, parts)
 
     def set_metadata(self, /, **changes: Any) -> Event | None:
         """Merge keys into the metadata; None removes a key, and nested dicts are merged.
@@ -125,7 +155,7 @@ class Session(SessionReader):
         """
         return self.patch_metadata(changes)
 
-    def patch_metadata(self, changes: dict[str, Any]) -> Event | None:
+    def patch_metadata(self, changes: Mapping[str, Any]) -> Event | None:
         """Merge keys into the metadata like `set_metadata`, for keys that are not Python identifiers."""
         return self._set_metadata(changes, automatic=False)
 
@@ -135,9 +165,9 @@ class Session(SessionReader):
         In a git repository, this writes a small file into the git directory. It identifies the workspace
         after the directory was moved or renamed.
         """
-        from hansard.workspace import mark
+        from hansard.workspace import find
 
-        return self._set_metadata(mark(path).metadata(), automatic=False)
+        return self._set_metadata(find(path, mark=True).metadata(), automatic=False)
 
     def set_title(self, title: str, *, automatic: bool = False) -> Event | None:
         """Set the session's title. This is not activity.
@@ -155,7 +185,7 @@ class Session(SessionReader):
             title, _ = secrets.redact_text(title)
         return self._set_metadata({"title": title}, automatic=automatic)
 
-    def _set_metadata(self, changes: dict[str, Any], *, automatic: bool) -> Event | None:
+    def _set_metadata(self, changes: Mapping[str, Any], *, automatic: bool) -> Event | None:
         shape = b'{"metadata":%b,"automatic":true}' if automatic else b'{"metadata":%b}'
         raw = shape % _metadata(changes)
         draft = _new(kinds.METADATA_SET, raw)
@@ -174,15 +204,68 @@ class Session(SessionReader):
         model: str,
         input_tokens: int = 0,
         output_tokens: int = 0,
-        cost: float | None = None,
+        cached_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        reasoning_tokens: int = 0,
+        cost: Decimal | float | str | None = None,
+        key: str | None = None,
         **more: Any,
     ) -> Event:
-        """Record the usage of one model call; `more` is stored with it, such as cached tokens."""
-        data = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens}
+        """Record the usage of one model call.
+
+        Args:
+            model: the model's name.
+            input_tokens: all input tokens, including cached ones.
+            output_tokens: all output tokens, including reasoning.
+            cached_tokens: number of the input tokens that were read from a cache.
+            cache_write_tokens: number of the input tokens that were written to a cache.
+            reasoning_tokens: number of the output tokens that are reasoning.
+            cost: the cost of the call, stored as a decimal string and summed exactly, to 18 decimal places.
+                Pass a `Decimal` or a string if a float would not be exact.
+            key: the idempotency key, as for `add_message`.
+            more: JSON that is stored with it, such as `response_id`; `calls=0` adds to the call before.
+        """
+        counts = {
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "cached_tokens": cached_tokens,
+            "cache_write_tokens": cache_write_tokens,
+            "reasoning_tokens": reasoning_tokens,
+        }
+        counts = {
+            name: count for name, count in counts.items() if count != 0 or name in _COUNTS[:2]
+        }
+        data = {"model": model, **counts, "cost": cost, **more}
+        return self._append([self._usage(data)], key=key)[0]
+
+    def _usage(self, data: Mapping[str, Any]) -> NewEvent:
+        """Return the event of a model call; its cost as a decimal string."""
+        if not isinstance(data, Mapping):
+            raise InvalidEvent(f"usage must be a dict, got {data!r:.60}")
+        for name, count in data.items():
+            if name in _COUNTS and (type(count) is not int or not 0 <= count <= kinds.MOST):
+                raise InvalidEvent(f"{name} must be a number from 0 to 10¹², got {count!r:.60}")
+        cost = data.get("cost")
+        given = {name: value for name, value in data.items() if name != "cost"}
         if cost is not None:
-            more["cost"] = cost
-        _refuse_secrets(more, "usage")
-        return self._record(kinds.USAGE_RECORDED, {**data, **more})
+            try:
+                given["cost"] = format(kinds.exact_cost(Decimal(str(cost))), "f")
+            except (ArithmeticError, ValueError):
+                limits = "from -10¹² to 10¹²"
+                raise InvalidEvent(f"cost must be a number {limits}, got {cost!r:.60}") from None
+        raw = codec.encode(given)
+        read = kinds.read(kinds.USAGE_RECORDED, raw)
+        if cost is None and read is not None and self._backend.unscoped.prices:
+            from hansard.prices import price_of
+
+            if (price := price_of(read)) is not None:
+                given["cost"] = format(kinds.exact_cost(price), "f")
+                raw = codec.encode(given)
+        if read is None:
+            raise InvalidEvent(f"usage: model and response_id must be strings, got {data!r:.200}")
+        known = kinds.UsageRecorded.__struct_fields__
+        _refuse_secrets({name: one for name, one in given.items() if name not in known}, "usage")
+        return _new(kinds.USAGE_RECORDED, raw)
 
     # -- changing views -------------------------------------------------------------------------
 
@@ -194,7 +277,7 @@ class Session(SessionReader):
         self,
         to: int | str,
         *,
-        messages: Iterable[dict[str, Any]] = (),
+        messages: Iterable[Mapping[str, Any]] = (),
         expected_seq: int | None = None,
         keep_summary: bool = False,
     ) -> Event:
@@ -221,7 +304,7 @@ class Session(SessionReader):
         drafts += map(_message, messages)
         return self._append(drafts, expected_seq=expected_seq)[0]
 
-    def summarize(self, *, upto: int, message: dict[str, Any]) -> Event:
+    def summarize(self, *, upto: int, message: Mapping[str, Any]) -> Event:
         """Replace everything up to a seq by one message in the model view; the history view shows all."""
         self._check_place(self._log.reader(), "summarize up to", upto)
         return self._record(kinds.SUMMARY_ADDED, {"upto": upto, "message": message})
@@ -241,7 +324,9 @@ class Session(SessionReader):
 
         if event.kind == kinds.MESSAGE_PART:
             # If the message was finished, redact the message, and its parts with it.
-            event = next(filter(partial(redact.finishes, event), self.events(after=seq)), event)
+            stream = event.data.get("stream", "")
+            later = (one for one in self.events(after=seq) if one.kind == MESSAGE_ADDED)
+            event = next((one for one in later if one.data.get("stream") == stream), event)
         redacted = [event]
         if event.kind == kinds.SUMMARY_ADDED and not event.data.get("redacted"):
             # `revert(keep_summary=True)` adds a summary again: redact all of its copies.
@@ -251,7 +336,9 @@ class Session(SessionReader):
                 for one in reader.controls()
                 if one.kind == kinds.SUMMARY_ADDED and one.seq != seq and mask(one).raw == event.raw
             ]
-        return self._append([redact.redaction(one, reason) for one in redacted])[0]
+        done = self._remove(reader, [redact.redaction(one, reason) for one in redacted], seq)[0]
+        observe.report("redact", observe.INFO, "session %r: redacted seq %d", self.id, seq)
+        return done
 
     def scrub(self, *texts: str, reason: str = "scrubbed") -> "ScrubReport":
         """Remove secrets from all stored events permanently; return how many were found.
@@ -271,8 +358,48 @@ class Session(SessionReader):
         from hansard.maintenance.redact import Scrubber, ScrubReport
 
         scrubber = Scrubber(texts)
-        events = self._append(list(scrubber.redactions(self.events(), reason)))
+        reader = self._reader()
+        drafts = list(scrubber.redactions(self.events(), reason))
+        first = min((msgspec.json.decode(draft.data)["seq"] for draft in drafts), default=0)
+        events = self._remove(reader, drafts, first)
+        if events:
+            text = "session %r: scrubbed, with %d redactions"
+            observe.report("redact", observe.INFO, text, self.id, len(events))
         return ScrubReport(self.id, events, scrubber.credentials, tuple(scrubber.places))
+
+    def _remove(self, reader: LogReader, drafts: list[NewEvent], first: int) -> list[Event]:
+        """Append redactions, the first of which is of the seq `first`, unless what they hide is held."""
+        from hansard.maintenance import hold
+
+        if not drafts:
+            return []
+        codec.check_batch(len(draft.data) for draft in drafts)
+        hold.check_inherited(reader, first)
+        check = partial(hold.check, self._backend, self.id)
+        return self._log.append(AppendRequest(drafts, check=check))
+
+    def hold(self, reason: str = "") -> Event:
+        """Put the session under a legal hold: nothing of it is removed until `release`.
+
+        `delete`, `purge`, `redact`, `scrub` and `drop_history` raise `Held`, `prune` keeps the session, and
+        compaction erases nothing. Reading and appending continue. A fork's ancestors are held with it.
+        A held session keeps its reason unless another is passed; if nothing changes, nothing is appended, and
+        the event of the earlier hold is returned.
+
+        Args:
+            reason: stored with the event, and shown by the refusals.
+        """
+        if not isinstance(reason, str):
+            raise InvalidEvent(f"reason must be a string, got {type(reason).__name__}")
+        from hansard.maintenance.hold import hold
+
+        return hold(self._backend, self.id, reason)
+
+    def release(self) -> Event | None:
+        """End the legal hold of the session, and that of its ancestors for it; None if it was not held."""
+        from hansard.maintenance.hold import release
+
+        return release(self._backend, self.id)
 
     def drop_history(self, before: int, *, reason: str = "", dry_run: bool = False) -> "DropReport":
         """Remove the content before a seq permanently from every view; return what was removed.
@@ -337,24 +464,12 @@ class Session(SessionReader):
         # First the parent: after a power cut it must have all events that the child inherits.
         self._log.sync()
         depth = lineage.next_depth(reader)
-        data = {"parent": self.id, "seq": seq, "created": head.created}
-        if depth > 1:
-            data["depth"] = depth
-        draft = _new(kinds.SESSION_FORKED, codec.encode(data))
-        child._log.append(AppendRequest([draft], new_only=True, before=seq))
-        try:
-            # A purge looks for children after the session was deleted. So a child that was created too late
-            # to be seen finds its parent deleted here, or another session under its id (F-67).
-            now = self._log.reader().head()
-        except SessionDeleted:
-            now = None
-        if now is None or now.created != head.created:
-            from hansard.maintenance import trash
-
-            problem = f"session {self.id!r} was deleted while it was being forked"
-            if not trash.withdraw(self._backend, child.id, seq + 1):
-                problem += f"; {child.id!r} is not purged, because another process uses it"
-            raise SessionDeleted(problem)
+        label = at if isinstance(at, str) else ""
+        forked = kinds.SessionForked(self.id, seq, head.created, depth, label)
+        draft = _new(kinds.SESSION_FORKED, msgspec.json.encode(forked))
+        with self._backend.stage(id, before=seq, forked=forked) as stage:
+            stage.append([draft])
+            stage.publish()
         return child
 
     def compare(
@@ -403,10 +518,8 @@ class Session(SessionReader):
         redacted: bool = True,
         view: View = "history",
         events: bool = True,
-        parts: bool = False,
-        own_only: bool = False,
     ) -> Iterator[bytes]:
-        """Yield the session as the bytes of a file, in pieces.
+        """Yield the session as the bytes of a file, in pieces, with the events that a fork inherits.
 
         Args:
             format: "jsonl", which `store.import_session` reads: a header, one line per event, and a last line
@@ -416,9 +529,6 @@ class Session(SessionReader):
                 included.
             view: the messages of a transcript: "history" for all, or "model".
             events: include other events in a transcript.
-            parts: include the stream parts of finished messages in "jsonl".
-            own_only: include only a fork's own events in "jsonl". Otherwise inherited events are included,
-                and it can be imported without its parent.
         """
         from hansard.transfer.export_file import export
 
@@ -429,9 +539,45 @@ class Session(SessionReader):
             redacted=redacted,
             view=view,
             events=events,
-            parts=parts,
-            own_only=own_only,
         )
+
+    def transcript(
+        self,
+        count: int = 50,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        at: At | None = None,
+        view: View = "history",
+        events: bool = True,
+        redacted: bool = True,
+    ) -> "TranscriptPage":
+        """Return a page of the session for people: messages, and one line for each other event.
+
+        Costs the page, not the session. `export` writes the complete transcript as a file.
+
+        Args:
+            count: maximum number of entries. Messages that were streamed and never finished are not counted.
+            before: the last entries before this seq; default: the last of the session.
+            after: the first entries after this seq, instead.
+            at: as of this seq, snapshot name or time.
+            view: the messages to show: "history" for all, or "model".
+            events: include other events than messages.
+            redacted: replace what looks like a credential. Redacted messages are never included.
+        """
+        check_seq("before", before or 0)
+        check_seq("after", after or 0)
+        if before is not None and after is not None:
+            raise ValueError("before and after exclude each other; pass one of them")
+        if count < 1:
+            raise ValueError(f"count must be >= 1, got {count!r}")
+        from hansard.transfer.transcript import Transcript
+
+        reader = self._reader()
+        upto = last_seq(reader) if at is None else self._seq_at(reader, at)
+        assert upto is not None  # only for no point at all
+        shown = Transcript(reader, self.id, upto, redact=redacted, view=view, events=events)
+        return shown.page(count, before=before, after=after)
 
     def _record(self, kind: str, data: dict[str, Any]) -> Event:
         """Append an event of a built-in kind, after a check of its data."""
@@ -465,7 +611,7 @@ class Session(SessionReader):
         return self._log.append(AppendRequest(drafts, key, expected_seq))
 
 
-def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Session:
+def create(backend: Backend, session_id: str, metadata: Mapping[str, Any]) -> Session:
     """Append the first event of a session that must not exist, and return a handle on it."""
     raw = _metadata(metadata)
     draft = _new(kinds.SESSION_CREATED, b'{"metadata":%b}' % raw if metadata else raw)
@@ -474,37 +620,33 @@ def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Sessi
     return session
 
 
-def _metadata(changes: dict[str, Any]) -> bytes:
-    """Return metadata as JSON, with the id of the workspace that they name, if it can have one."""
+def _metadata(changes: Mapping[str, Any]) -> bytes:
+    """Return metadata as JSON; raise if they contain a credential."""
     raw = codec.encode(changes, "metadata", wrapped=True)
     _refuse_secrets(changes, "metadata")
-    if "workspace" not in changes:
-        return raw
-    from hansard.workspace import completed
-
-    return codec.encode(completed(changes), "metadata", wrapped=True)
+    return raw
 
 
 def _new(kind: str, raw: bytes) -> NewEvent:
     return NewEvent(kind, raw, kind in CONTROL)
 
 
-def _message(message: dict[str, Any]) -> NewEvent:
+def _message(message: Mapping[str, Any]) -> NewEvent:
     raw = codec.encode(message, "message", wrapped=True)
     return NewEvent(MESSAGE_ADDED, b"".join((b'{"message":', raw, b"}")), control=False)
 
 
-def _event(kind: str, data: dict[str, Any]) -> NewEvent:
+def _event(kind: str, data: Mapping[str, Any]) -> NewEvent:
     if kind != MESSAGE_ADDED:
         return _application(kind, data)
-    if type(data) is not dict or data.keys() != {"message"}:
+    if not isinstance(data, Mapping) or data.keys() != {"message"}:  # type: ignore[redundant-expr]
         raise InvalidEvent(
             f"{MESSAGE_ADDED}: data must have the member 'message' and no other, got {data!r:.60}"
         )
     return _message(data["message"])
 
 
-def _application(kind: str, data: dict[str, Any]) -> NewEvent:
+def _application(kind: str, data: Mapping[str, Any]) -> NewEvent:
     if not kinds.check_kind(kind).startswith(kinds.APPLICATION) or kind == kinds.APPLICATION:
         known = "has a separate method" if kind in kinds.KINDS else "is unknown"
         raise InvalidEvent(
@@ -514,9 +656,9 @@ def _application(kind: str, data: dict[str, Any]) -> NewEvent:
     return NewEvent(kind, codec.encode(data), control=False)
 
 
-def _refuse_secrets(data: dict[str, Any], what: str) -> None:
+def _refuse_secrets(data: Mapping[str, Any], what: str) -> None:
     if data:
         # Imported here: compiling its patterns takes milliseconds, and most sessions set no metadata.
         from hansard.event import secrets
 
-        secrets.refuse(data, what)
+        secrets.refuse(dict(data), what)

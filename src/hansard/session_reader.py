@@ -5,14 +5,13 @@ one moment. The reader of a fork includes what it inherits.
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hansard import clock
 from hansard.backend.contract import Backend, Log, LogReader, Progress, Record, RepairReport
-from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
+from hansard.errors import InvalidEvent
 from hansard.event import codec
 from hansard.event.event import Event
 from hansard.event.kinds import SESSION_FORKED
@@ -23,6 +22,7 @@ from hansard.state.view import (
     VIEWS,
     KnownState,
     MessageFormat,
+    NumberedMessage,
     Projection,
     Shown,
     View,
@@ -30,9 +30,9 @@ from hansard.state.view import (
     decoded,
     each,
     encoded,
-    joined,
     ranges_of,
     read_all,
+    read_json,
     read_last,
 )
 
@@ -51,10 +51,18 @@ _PATIENCE = 1.0
 _WINDOW = 64
 
 
+_Message = dict[str, Any]
+_Head = tuple[
+    KnownState | None,
+    tuple[bool, ...],
+    tuple[dict[int, _Message], tuple[int, _Message] | None],
+]
+
+
 class SessionReader:
     """The reading half of a session."""
 
-    __slots__ = ("_backend", "_kept", "_log", "_state", "id")
+    __slots__ = ("_backend", "_head", "_kept", "_log", "_state", "id")
 
     def __init__(self, backend: Backend, session_id: str) -> None:
         self.id = session_id
@@ -64,6 +72,9 @@ class SessionReader:
         self._kept: list[Projection] = []
         #: The last folded state, with the first event and the redactions for which it holds.
         self._state: tuple[tuple[Event | None, Redactions], State] = ((None, NOTHING), fold.EMPTY)
+
+        #: What `window` last kept of the beginning of the view, and for which options.
+        self._head: _Head = (None, (), ({}, None))
 
     def __repr__(self) -> str:
         return f"<hansard.Session {self.id!r} in {self._backend.where!r}>"
@@ -132,8 +143,9 @@ class SessionReader:
             after: only messages with a higher seq.
             at: as of this seq, snapshot name or time (a datetime with a time zone).
             view: "model", what a model should be given, or "history", all messages.
-            repair: add results to tool calls that have none, omit results without a call, and remove
-                the mark from partial messages, so that every model accepts the list.
+            repair: return a list that every model accepts: add results to tool calls that have none, omit
+                results without a call and empty messages, join neighbors of the same role, and remove the
+                mark from partial messages.
         """
         shown = self._read(decoded, last, after, at, view)
         return _repair(shown) if repair else shown
@@ -145,12 +157,13 @@ class SessionReader:
         after: int = 0,
         at: At | None = None,
         view: View = "model",
-    ) -> list[tuple[int, dict[str, Any]]]:
+    ) -> list[NumberedMessage]:
         """Return messages, each with its seq: for `fork`, `revert` or `redact`.
 
         A summary has the seq of the event that added it. The options are those of `messages`.
         """
-        return self._numbered(decoded, last, after, at, view)
+        found = self._numbered(decoded, last, after, at, view)
+        return [NumberedMessage(seq, message) for seq, message in found]
 
     def messages_json(
         self,
@@ -161,13 +174,12 @@ class SessionReader:
         view: View = "model",
     ) -> bytes:
         """Return the same as `messages` as a JSON array of the stored bytes, without decoding."""
-        found = self._read(joined if last is None else encoded, last, after, at, view)
-        if not found:
-            return b"[]"
-        # Joined at the end: other threads can run during a join.
-        found[0] = b"[" + found[0]
-        found[-1] += b"]"
-        return b",".join(found)
+        if last is not None:
+            found = self._read(encoded, last, after, at, view)
+            return b"[%b]" % b",".join(found)
+        check_seq("after", after)
+        reader, ranges = self._view(at, view)
+        return read_json(reader, ranges, after=after)
 
     def window(
         self,
@@ -176,33 +188,73 @@ class SessionReader:
         messages: int | None = None,
         tokens: int | None = None,
         keep_first: bool = False,
+        keep_system: bool = True,
+        start_on: str | Collection[str] | None = "user",
+        end_on: str | Collection[str] | None = None,
         counter: Callable[[dict[str, Any]], int] | None = None,
         repair: bool = False,
     ) -> list[dict[str, Any]]:
         """Return the last messages of the model view that fit; a call and its result stay together.
 
+        The system messages at the beginning of the view and the summary in force stay, and count. A message
+        of the user follows: if the limit is in the middle of a turn, the one that began the turn leads the
+        rest. If even the last valid group of messages exceeds the limit, this group is returned, after what
+        stays before it. It is left out only if a limit is 0, or if what stays has as many messages as
+        `messages` allows.
+
         Args:
             turns: maximum number of turns; a turn begins with a message of the user.
             messages: maximum number of messages.
             tokens: maximum number of tokens, as `counter` counts them.
-            keep_first: begin with the first message of the user, even if it is older; it counts.
+            keep_first: keep the first message of the user, even if it is older; it counts.
+            keep_system: False: treat system messages and the summary like other messages.
+            start_on: roles of the first message after the system messages: "user", "assistant" or "tool".
+                None: any. A view without such a message begins anywhere.
+            end_on: roles of the last message; later messages are left out, and do not count.
             counter: returns the tokens of a message; default: a quarter of its bytes as JSON.
             repair: as for `messages`; added results are not counted.
         """
         for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
             _check_count(name, value)
+        from copy import deepcopy
+
         from hansard.message import window as windows
 
         limits = windows.Limits(turns, messages, tokens, counter or windows.estimate_tokens)
-        reader, ranges = self._view()
+        reader = self._reader()
+        known = self._known(reader)
+        ranges = ranges_of(reader, known=known)
         # Read the end of the view, and more if a limit reaches further back.
         size = _WINDOW
         while True:
             placed = read_last(reader, decoded, ranges, size)
-            tail = [message for _, message in placed]
-            complete = len(tail) < size
-            first = _first_user(reader, ranges, placed, complete=complete) if keep_first else None
-            found = windows.window(tail, limits, first=first, partial=not complete)
+            partial = len(placed) == size
+            if repair:
+                from hansard.message.provider_rules import filled
+
+                # A window must not begin with an empty message, which a repair leaves out.
+                placed = [*filled(placed)]
+            summary = None if ranges.summary is None else ranges.summary.seq
+            wanted = (keep_system, keep_first, repair)
+            if not partial:
+                head, first = windows.beginning(placed, *wanted[:2], summary)
+            elif self._head[0] is known and self._head[1] == wanted:
+                head, first = deepcopy(self._head[2])
+            else:
+                view = each(reader, ranges)
+                front = windows.beginning(filled(view) if repair else view, *wanted[:2], summary)
+                # Only a control event changes what a long view begins with.
+                self._head = (known, wanted, deepcopy(front))
+                head, first = front
+            found = windows.window(
+                [message for seq, message in placed if seq not in head],
+                limits,
+                head=[*head.values()],
+                first=dict(placed).get(*first) if first else None,
+                start_on=(start_on,) if isinstance(start_on, str) else start_on,
+                end_on=(end_on,) if isinstance(end_on, str) else end_on,
+                partial=partial,
+            )
             if found is not None:
                 return _repair(found) if repair else found
             size *= 4
@@ -320,15 +372,8 @@ class SessionReader:
             return []
         from hansard.index import index
 
-        found = []
-        for session_id in index.of(self._backend).children(self.id, head.created):
-            # The log decides, not the index. The listing reports damaged sessions.
-            if session_id.startswith(self._backend.prefix):
-                with suppress(SessionDeleted, *UNREADABLE):
-                    forked = lineage.fork_source(self._backend.log(session_id).reader().first())
-                    if forked is not None and forked.parent == self.id:
-                        found.append(session_id)
-        return found
+        found = index.of(self._backend).children(self.id, head.created)
+        return [child for child in found if child.startswith(self._backend.prefix)]
 
     def _seq_at(self, reader: LogReader, at: At | None) -> int | None:
         """Return the seq of a point: a seq, a snapshot name, or the last seq at a time."""
@@ -406,22 +451,9 @@ def last_seq(reader: LogReader) -> int:
 
 
 def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    from hansard.message.tool_calls import repair
+    from hansard.message.provider_rules import accepted
 
-    return repair(messages)
-
-
-def _first_user(
-    reader: LogReader, ranges: ViewRanges, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
-) -> dict[str, Any] | None:
-    """Return the first message of the user, as the object in the tail if it is there."""
-    from hansard.message.window import is_user
-
-    if not complete:
-        for seq, message in each(reader, ranges):
-            if is_user(message):
-                return next((kept for place, kept in tail if place == seq), message)
-    return next((message for _, message in tail if is_user(message)), None)
+    return accepted(messages)
 
 
 def check_seq(name: str, value: object) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hansard.maintenance.doctor import Diagnosis
     from hansard.maintenance.prune import PruneReport
     from hansard.maintenance.verify import StoreReport
+    from hansard.observe import Metrics
     from hansard.transfer.copy import CopyReport, ImportReport
     from hansard.transfer.export_file import Source
     from hansard.workspace import Folder
@@ -51,7 +52,9 @@ def _import_before_fork() -> None:
     served = "hansard.backend.postgres.backend" in sys.modules
     packages = [f"hansard.{name}" for name in _PACKAGES]
     packages += ["hansard.backend.postgres"] if served else []
-    wanted = [*_MODULES]
+    # So does the price list.
+    wanted = ["genai_prices"] if "hansard.prices" in sys.modules else []
+    wanted += _MODULES
     for package in packages:
         found = pkgutil.iter_modules(import_module(package).__path__, f"{package}.")
         wanted += [name for _, name, is_package in found if not is_package]
@@ -76,7 +79,9 @@ _MODULES = (
     "binascii",
     "hashlib",
     "hansard.follow",
+    "hansard.message.provider_rules",
     "hansard.message.window",
+    "hansard.prices",
     "hansard.workspace",
     "importlib.metadata",
     "mmap",
@@ -105,8 +110,9 @@ def open(
     durability: Literal["sync", "os"] = "sync",
     lock_timeout: float = 10.0,
     auto_compact: bool = True,
-    search_index: bool = True,
     schema: str | None = None,
+    group: bool = False,
+    prices: bool = False,
 ) -> "Store":
     """Open a store; create it if it does not exist.
 
@@ -121,11 +127,17 @@ def open(
         lock_timeout: maximum seconds to wait for another writer of the same session.
         auto_compact: compact sessions that have grown by some megabytes in a background thread, after the
             append was acknowledged.
-        search_index: store a second copy of all messages in the index, for `search`. With False, every
-            process that searches reads the logs into memory, and an existing copy is deleted.
         schema: the database schema of the store's tables; default "hansard". One database can hold several
             stores. The URL option `?schema=…` does the same.
+        group: a directory for all members of its Unix group, also if another user owns it. Directories
+            get mode 2770 and files 0660, whatever the umask. The store keeps this choice.
+        prices: when usage of a known model is recorded without a cost, add its list price in US dollars.
+            Needs the extra `prices`; no network is used.
     """
+    if prices:
+        from hansard.prices import check_installed
+
+        check_installed()
     if durability not in {"sync", "os"}:
         raise ValueError(f"durability must be 'sync' or 'os', got {durability!r}")
     if not lock_timeout >= 0:
@@ -133,10 +145,14 @@ def open(
     where = os.fsdecode(path)
     if not where or "\0" in where:
         raise ValueError(f"path must be a non-empty string without NUL, got {where!r}")
+    if group and (where == "memory:" or _parse_url(where, schema) is not None):
+        raise ValueError(f"group is only for directories, got {where!r}")
     if where == "memory:" and schema is None:
         from hansard.backend.memory import MemoryBackend
 
-        return Store(MemoryBackend())
+        memory = MemoryBackend()
+        memory.prices = prices
+        return Store(memory)
     backend: Backend
     options: Any = {
         "create": create,
@@ -152,13 +168,10 @@ def open(
     else:
         from hansard.backend.local.backend import LocalBackend
 
-        backend = LocalBackend(where, **options)
+        backend = LocalBackend(where, **options, group=group)
         if auto_compact and not read_only:
             backend.new_compactor = _new_compactor
-    if not search_index:
-        from hansard.index.index import without_texts
-
-        without_texts(backend)
+    backend.prices = prices
     return Store(backend)
 
 
@@ -254,7 +267,7 @@ class Store:
         self,
         id: str,
         *,
-        metadata: dict[str, Any] | None = None,
+        metadata: "Mapping[str, Any] | None" = None,
         workspace: "Folder | None" = None,
     ) -> Session:
         """Create a session, or raise `SessionExists` if it exists.
@@ -266,9 +279,9 @@ class Store:
         """
         given = {} if metadata is None else metadata
         if workspace is not None:
-            from hansard.workspace import mark
+            from hansard.workspace import find
 
-            given = {**given, **mark(workspace).metadata()}
+            given = {**given, **find(workspace, mark=True).metadata()}
         return create(self._backend, id, given)
 
     def exists(self, id: str) -> bool:
@@ -349,6 +362,7 @@ class Store:
         parent: str | None = None,
         archived: bool | None = None,
         damaged: bool | None = None,
+        held: bool | None = None,
         order: str = "id",
         limit: int | None = None,
         cursor: str | None = None,
@@ -369,6 +383,7 @@ class Store:
             parent: only forks of this session.
             archived: True for only archived sessions, False for only others.
             damaged: True for only unreadable sessions, False for only readable ones.
+            held: True for only sessions under a legal hold, False for only others.
             order: `id`, `created`, `updated`, `title`, `message_count`, `bytes`, `tokens` or `cost`; with a
                 prefix `-` in descending order.
             limit: maximum number of sessions; default: all.
@@ -390,6 +405,7 @@ class Store:
             parent=parent,
             archived=archived,
             damaged=damaged,
+            held=held,
         )
         return index.of(self._backend).sessions(
             filters, order=order, limit=limit, cursor=cursor, progress=self._progress(progress)
@@ -411,6 +427,7 @@ class Store:
         parent: str | None = None,
         archived: bool | None = None,
         damaged: bool | None = None,
+        held: bool | None = None,
     ) -> int:
         """Return the number of sessions. The arguments are those of `sessions`."""
         from hansard.index import index
@@ -425,6 +442,7 @@ class Store:
             parent=parent,
             archived=archived,
             damaged=damaged,
+            held=held,
         )
         return index.of(self._backend).count(filters)
 
@@ -632,7 +650,10 @@ class Store:
     def compact(
         self, *, prefix: str = "", progress: Progress | None = None, vacuum: bool = False
     ) -> "CompactReport":
-        """Compact sessions: compress them and erase redacted data. Compacted sessions are not rewritten.
+        """Compact sessions: compress them and erase redacted data.
+
+        Compacted sessions are not rewritten, nor are short ones that would not become smaller and have
+        nothing to erase. `session.compact()` compacts these, too.
 
         Args:
             prefix: only sessions whose ids begin with this.
@@ -654,36 +675,85 @@ class Store:
     def prune(
         self,
         *,
-        older_than: "timedelta | float",
+        policy: bool = False,
+        older_than: "timedelta | float | None" = None,
+        max_size: int | None = None,
+        archive_after: "timedelta | float | None" = None,
+        purge_trash: "timedelta | float | None" = None,
+        archived: bool = False,
+        finished_parent: bool = False,
         keep_last: int = 0,
         workspace: "Folder | None" = None,
         prefix: str = "",
         dry_run: bool = False,
         all_workspaces: bool = False,
     ) -> "PruneReport":
-        """Move inactive sessions to the trash, and report.
+        """Move inactive sessions to the trash, archive others, purge the trash, and report.
 
-        It keeps sessions with `pinned` in their metadata, sessions that a process is writing to, parents of
-        sessions that stay, and unreadable sessions.
+        It keeps sessions with `pinned` in their metadata, held ones, sessions that a process is writing to,
+        parents of sessions that stay, and unreadable sessions. At least one of the first four options is
+        needed; an age is a timedelta, or seconds, greater than 0.
 
         Args:
-            older_than: minimum time without activity: a timedelta, or seconds; greater than 0.
+            policy: apply the options that `set_retention` stored; excludes all others but `dry_run`.
+            older_than: move sessions without activity for this time.
+            max_size: then move those that are inactive for longest, until the other sessions that this call
+                considers have at most this many bytes on disk. The trash does not count.
+            archive_after: archive the sessions that stay and had no activity for this time.
+            purge_trash: permanently delete what has been in the trash for this time, by the audit log.
+            archived: move only archived sessions.
+            finished_parent: move only forks of sessions that are archived or closed.
             keep_last: number of newest sessions to keep per workspace.
             workspace: only sessions of this directory; default: only sessions without a workspace.
             prefix: only ids that begin with this.
-            dry_run: only report what would be moved.
+            dry_run: only report what would be done.
             all_workspaces: sessions of every workspace, and those without one.
         """
-        from hansard.maintenance.prune import prune
+        from hansard.maintenance.prune import policy_of, prune
 
-        return prune(
-            self._backend,
-            self._filters(prefix=prefix, workspace=workspace),
-            older_than=older_than,
-            keep_last=keep_last,
-            dry_run=dry_run,
-            all_workspaces=all_workspaces,
-        )
+        options: dict[str, Any] = {
+            "older_than": older_than,
+            "max_size": max_size,
+            "archive_after": archive_after,
+            "purge_trash": purge_trash,
+            "archived": archived,
+            "finished_parent": finished_parent,
+            "keep_last": keep_last,
+            "all_workspaces": all_workspaces,
+        }
+        if policy:
+            if prefix or workspace is not None or any(options.values()):
+                raise ValueError("policy excludes all other options but dry_run")
+            options = policy_of(self._backend)
+            if not options:
+                raise ValueError("the store has no retention policy; set one with set_retention")
+            prefix = options.pop("prefix", "")
+        filters = self._filters(prefix=prefix, workspace=workspace)
+        return prune(self._backend, filters, dry_run=dry_run, **options)
+
+    def retention(self) -> dict[str, Any]:
+        """Return the retention policy: options of `prune`, with ages in seconds; empty if there is none.
+
+        A scoped store has none.
+        """
+        from hansard.maintenance.prune import policy_of
+
+        return policy_of(self._backend)
+
+    def set_retention(self, /, **options: Any) -> "PruneReport | None":
+        """Store options of `prune` as the retention policy of the store; return what they would do now.
+
+        Nothing is pruned: `prune(policy=True)` does that. The audit log keeps every policy.
+
+        Args:
+            options: those of `prune`, except `policy`, `workspace` and `dry_run`; none to end the policy,
+                and return None.
+        """
+        from hansard.maintenance.prune import set_policy
+
+        report = self.prune(**options, dry_run=True) if options else None
+        set_policy(self._backend, options)
+        return report
 
     def audit(self) -> Iterator[Event]:
         """Yield the audit events: sessions that were deleted, restored, purged or pruned.
@@ -700,10 +770,18 @@ class Store:
         Changes nothing. `verify` checks the content of sessions. In a scoped store, the files of the
         unscoped store are not checked.
         """
-        from hansard.index.index import status
         from hansard.maintenance.doctor import diagnose
 
-        return diagnose(self._backend, status)
+        return diagnose(self._backend)
+
+    def metrics(self) -> "Metrics":
+        """Return counters of what this process has done in the store since it was opened; reads nothing.
+
+        A scoped store raises `ValueError`: the counters include sessions outside of it.
+        """
+        if self._backend.prefix:
+            raise ValueError("metrics count all sessions; call it on the store that is not scoped")
+        return self._backend.counters.metrics()
 
     def health(self) -> Health:
         """Check that the store can be read and, unless it is read-only, written; raise if it cannot."""

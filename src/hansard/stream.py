@@ -6,16 +6,18 @@ replaces the parts in all views.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Final, Self
 
-from hansard.backend.contract import AppendRequest, Log
+import msgspec
+
+from hansard.backend.contract import AppendRequest, Log, StreamPart
 from hansard.errors import HansardError, InvalidEvent, LockTimeout
-from hansard.event import codec
+from hansard.event import codec, kinds
 from hansard.event.event import Event, NewEvent
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, CallPart
 from hansard.log import disk
 
 #: Seconds for which texts are gathered by default, and at most: an interpreter that exits waits for them.
@@ -48,14 +50,21 @@ class Stream:
         "_message",
         "_mutex",
         "_over",
+        "_pieces",
         "_size",
         "_stored",
-        "_texts",
         "event",
         "id",
     )
 
-    def __init__(self, log: Log, stream_id: str, message: dict[str, Any], gather: float) -> None:
+    def __init__(
+        self,
+        log: Log,
+        stream_id: str,
+        message: dict[str, Any],
+        gather: float,
+        parts: Iterable[StreamPart] = (),
+    ) -> None:
         if not 0 <= gather <= _LONGEST:
             raise ValueError(f"gather must be 0 to {_LONGEST:g} seconds, got {gather!r}")
         codec.encode({**message, "content": ""}, "message", wrapped=True)
@@ -64,9 +73,12 @@ class Stream:
         self._log = log
         self._message = codec.decode(codec.encode(message))
         self._gather = gather
-        self._texts: list[str] = []
-        #: How many of the texts are in the log, the bytes of the others, and when these are due.
-        self._stored = 0
+        #: Texts, and pieces of tool calls.
+        self._pieces: list[str | CallPart] = []
+        for part in parts:
+            self._pieces += [part.text, *part.calls]
+        #: How many of these are in the log, the bytes of the others, and when these are due.
+        self._stored = len(self._pieces)
         self._size = 0
         self._due = 0.0
         self._over = False
@@ -77,7 +89,7 @@ class Stream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._over or not self._texts:
+        if self._over or not self._pieces:
             return
         if kind is None:
             self.finish()
@@ -88,7 +100,14 @@ class Stream:
     @property
     def text(self) -> str:
         """The text that was written so far."""
-        return "".join(self._texts)
+        return "".join(_texts(self._pieces))
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message as it is so far, with its tool calls; yours to change."""
+        return kinds.assembled(
+            codec.decode(codec.encode(self._message)), _texts(self._pieces), _calls(self._pieces)
+        )
 
     def write(self, text: str) -> None:
         """Append text to the message. After `gather` seconds at most, it survives a killed process.
@@ -102,42 +121,65 @@ class Stream:
             )
         if not text:
             return
-        size = len(codec.encode({"text": text}, "part")) - _FRAME
+        self._add(text, len(codec.encode({"text": text}, "part")) - _FRAME)
+
+    def write_call(
+        self, arguments: str = "", *, index: int = 0, id: str = "", name: str = ""
+    ) -> None:
+        """Append a piece of a tool call's arguments to the message, as `write` appends text.
+
+        Args:
+            arguments: the next characters of the arguments, which are JSON.
+            index: which of the message's calls it belongs to.
+            id: the id of the call, on one of its pieces.
+            name: the name of the tool, on one of its pieces.
+        """
+        self._check_open()
+        if not all(isinstance(one, str) for one in (arguments, id, name)):
+            raise InvalidEvent("arguments, id and name must be strings")
+        if type(index) is not int or index < 0:
+            raise InvalidEvent(f"index must be a number >= 0, got {index!r:.60}")
+        call = CallPart(index, id, name, arguments)
+        self._add(call, len(codec.encode({"calls": [msgspec.to_builtins(call)]}, "part")))
+
+    def _add(self, piece: str | CallPart, size: int) -> None:
         with self._held():
-            self._texts.append(text)
+            self._pieces.append(piece)
             self._size += size
             if self._size < _MOST and monotonic() < self._due and _flusher.add(self, self._due):
                 return
             try:
                 self.flush()
             except BaseException:
-                if self._stored < len(self._texts):
-                    self._texts.pop()
+                if self._stored < len(self._pieces):
+                    self._pieces.pop()
                 raise
 
     def flush(self) -> None:
         """Write what was gathered now."""
         with self._held():
             try:
-                if self._stored < len(self._texts) and not self._over:
-                    self._append_part()
+                if self._stored == len(self._pieces) or self._over:
+                    return
+                new = self._pieces[self._stored :]
+                data: dict[str, Any] = {"stream": self.id, "text": "".join(_texts(new))}
+                calls = [msgspec.to_builtins(call) for call in _calls(new)]
+                if calls:
+                    data["calls"] = calls
+                if not self._stored:
+                    data["message"] = self._message
+                self._append(MESSAGE_PART, codec.encode(data, "part"), durable=False)
+                self._stored = len(self._pieces)
+                self._size = 0
+                self._due = monotonic() + self._gather
             finally:
                 _flusher.remove(self)
-
-    def _append_part(self) -> None:
-        data: dict[str, Any] = {"stream": self.id, "text": "".join(self._texts[self._stored :])}
-        if not self._stored:
-            data["message"] = self._message
-        self._append(MESSAGE_PART, codec.encode(data, "part"), durable=False)
-        self._stored = len(self._texts)
-        self._size = 0
-        self._due = monotonic() + self._gather
 
     def finish(self, message: dict[str, Any] | None = None) -> Event:
         """Append the complete message: the given one, or one with the text that was written."""
         self._check_open()
         if message is None:
-            message = {**self._message, "content": self.text}
+            message = self.message
         data = b'{"message":%b' % codec.encode(message, "message", wrapped=True)
         with self._held():
             # Without parts there is nothing to replace.
@@ -185,6 +227,14 @@ class Stream:
             raise InvalidEvent("this stream was finished or discarded; begin another one")
 
 
+def _texts(pieces: Iterable[str | CallPart]) -> Iterator[str]:
+    return (piece for piece in pieces if isinstance(piece, str))
+
+
+def _calls(pieces: Iterable[str | CallPart]) -> Iterator[CallPart]:
+    return (piece for piece in pieces if not isinstance(piece, str))
+
+
 class _Flusher:
     """Writes what streams have gathered when it is due: one thread of the process, while a stream waits."""
 
@@ -195,7 +245,7 @@ class _Flusher:
     def after_fork(self) -> None:
         """Start without a thread, and leave what was gathered to the parent, which has it."""
         for stream in getattr(self, "due", ()):
-            stream._stored = len(stream._texts)  # noqa: SLF001 - its one friend
+            stream._stored = len(stream._pieces)  # noqa: SLF001 - its one friend
         #: The streams that wait, and until when.
         self.due: dict[Stream, float] = {}
         self._changed = threading.Condition()

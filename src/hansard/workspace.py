@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from hansard.event import kinds
 from hansard.event.event import Event
 from hansard.event.kinds import METADATA_SET, SESSION_CREATED
 from hansard.log import disk, names
@@ -32,10 +33,6 @@ ID: Final = "workspace_id"
 #: The file inside a git directory.
 MARKER: Final = "hansard-workspace"
 
-_GIT: Final = ".git"
-#: A file in every git directory.
-_HEAD: Final = "HEAD"
-_POINTER: Final = b"gitdir:"
 _LIMIT: Final = 64 * 1024
 _ID_BYTES: Final = 16
 
@@ -63,35 +60,12 @@ class _WorkspaceMarker(msgspec.Struct):
     path: str
 
 
-# -- directories --------------------------------------------------------------------------------
+def find(folder: Folder, *, mark: bool = False) -> Workspace:
+    """Return the workspace of a directory; with `mark`, give its git repository an id if it has none.
 
-
-def find(folder: Folder) -> Workspace:
-    """Return the workspace of a directory. Writes nothing."""
-    return _identify(folder, write=False)
-
-
-def mark(folder: Folder) -> Workspace:
-    """Return the workspace of a directory; give its git repository an id if it has none.
-
-    If the git directory cannot be written, the path alone identifies the workspace.
+    Otherwise nothing is written. If the git directory cannot be written, the path alone identifies the
+    workspace.
     """
-    return _identify(folder, write=True)
-
-
-def completed(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata with the id of the workspace whose path they contain, if it can have one."""
-    path = metadata.get(PATH)
-    if not isinstance(path, str) or ID in metadata or not os.path.isabs(path):
-        return metadata
-    try:
-        found = mark(path).id
-    except (ValueError, OSError):
-        return metadata  # not a path
-    return metadata if found is None else {**metadata, ID: found}
-
-
-def _identify(folder: Folder, *, write: bool) -> Workspace:
     path = _resolve(folder)
     top, git = path, _git_directory(path)
     while git is None and top != os.path.dirname(top):
@@ -100,7 +74,7 @@ def _identify(folder: Folder, *, write: bool) -> Workspace:
     if git is None:
         return Workspace(_text(path))
     marker = _read(git)
-    if write:
+    if mark:
         known = os.urandom(_ID_BYTES).hex() if marker is None else _id(marker, top)
         wanted = _WorkspaceMarker(known, _text(top))
         if marker != wanted:
@@ -126,32 +100,14 @@ def _text(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-# -- git directories ----------------------------------------------------------------------------
-
-
 def _git_directory(top: str) -> str | None:
-    """Return the git directory of a directory: `.git`, or the target of a file of this name."""
-    git = os.path.join(top, _GIT)
-    if _is_git(git):
-        return git
+    """Return the git directory of a directory; nothing is written to any other directory."""
+    git = os.path.join(top, ".git")
     try:
-        text = disk.read_all(disk.open_root(top), _GIT, _LIMIT)
+        # Every git directory has this file. In a worktree or a submodule, `.git` is a file.
+        return git if disk.present(disk.open_root(git), "HEAD") else None
     except OSError:
         return None
-    # A worktree or a submodule: the path is absolute, or relative to the directory.
-    target = os.fsdecode(text.removeprefix(_POINTER).strip(b" \t\r\n"))
-    if not text.startswith(_POINTER) or not target or "\0" in target:
-        return None
-    git = os.path.normpath(os.path.join(top, target))
-    return git if _is_git(git) else None
-
-
-def _is_git(path: str) -> bool:
-    """Return whether a path is a git directory; nothing is written to any other."""
-    try:
-        return disk.present(disk.open_root(path), _HEAD)
-    except OSError:
-        return False
 
 
 def _read(git: str) -> _WorkspaceMarker | None:
@@ -193,9 +149,6 @@ def _write(git: str, marker: _WorkspaceMarker, *, replace: bool) -> None:
                 disk.publish(directory, temporary, MARKER)
 
 
-# -- sessions -----------------------------------------------------------------------------------
-
-
 def of(events: Iterable[Event], before: Workspace | None = None) -> Workspace | None:
     """Return the workspace of a session after some more events; None if it has none.
 
@@ -205,9 +158,10 @@ def of(events: Iterable[Event], before: Workspace | None = None) -> Workspace | 
     for event in events:
         if event.kind not in {METADATA_SET, SESSION_CREATED}:
             continue
-        patch = event.data.get("metadata")
-        if not isinstance(patch, dict):
+        read = kinds.read(METADATA_SET, event.raw)
+        if read is None:
             continue
+        patch = read.metadata
         path, given = patch.get(PATH), patch.get(ID)
         marker = given if isinstance(given, str) and given else None
         if PATH in patch:
@@ -223,7 +177,6 @@ class Match:
     def __init__(self, folder: Folder) -> None:
         self._wanted = find(folder)
         self._real = cache(_real)
-        self._is_original = cache(_is_original)
 
     @property
     def path(self) -> str:
@@ -237,10 +190,7 @@ class Match:
         wanted = self._wanted
         if found.id is None or wanted.id is None:
             return self._real(found.path) == wanted.path
-        if found.id != wanted.id:
-            return False
-        # If the stored path still has the same id, it is the original and the wanted one is a copy.
-        return self._real(found.path) == wanted.path or not self._is_original(found)
+        return found.id == wanted.id
 
 
 def _real(path: str) -> str:
@@ -248,10 +198,3 @@ def _real(path: str) -> str:
         return _text(_resolve(path))
     except (ValueError, OSError):
         return path  # not a path
-
-
-def _is_original(found: Workspace) -> bool:
-    try:
-        return find(found.path).id == found.id
-    except (ValueError, OSError):
-        return False

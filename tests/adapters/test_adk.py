@@ -3,13 +3,14 @@
 import asyncio
 import itertools
 import random
-import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.agents._streaming_mode import StreamingMode
+from google.adk.agents.run_config import RunConfig
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -27,7 +28,6 @@ from google.genai import types
 import hansard
 from hansard.adapters.adk import HansardSessionService
 from hansard.message import origin
-from tests.adapters.processes import children
 from tests.crashlab import faults
 
 # The kit warns that some of its features are experimental.
@@ -65,9 +65,6 @@ async def got(service: BaseSessionService, session_id: str = "s", **more: Any) -
     found = await service.get_session(**{**WHO, "session_id": session_id, **more})
     assert found is not None
     return found
-
-
-# -- the same as the kit's own ------------------------------------------------------------------
 
 
 class Script:
@@ -180,9 +177,6 @@ async def test_it_answers_as_the_kits_own_service(store: hansard.Store, rng: ran
     assert {"message.added", "x.adk.event", "x.adk.intended", "x.adk.settled"} <= kinds
 
 
-# -- who was there first ------------------------------------------------------------------------
-
-
 async def test_a_stale_session_is_told_by_seq(store: hansard.Store) -> None:
     """N-18, N-22: a session read before another writer's event is refused, regardless of clocks."""
     service = HansardSessionService(store)
@@ -247,24 +241,6 @@ async def test_tasks_share_a_session_object(store: hansard.Store) -> None:
     assert found.state == session.state
 
 
-# -- all scopes, or none ------------------------------------------------------------------------
-
-
-async def test_a_cancelled_append_changes_all_scopes_or_none(store: hansard.Store) -> None:
-    """A cancelled event is stored once, with its changes in all scopes, or not at all."""
-    service = HansardSessionService(store)
-    await service.create_session(**WHO, session_id="s")
-    for number in range(12):
-        event = said(f"{number}", changes={"app:n": number})
-        task = asyncio.ensure_future(service.append_event(await got(service), event))
-        for _ in range(number % 4):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        found = await got(service)
-        assert (found.state.get("app:n") == number) is (f"{number}" in texts(found))
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_leaves_all_scopes_changed_or_none(tmp_path: Path, when: faults.When) -> None:
     """N-39: after a kill at any disk call, an event and its changes of all scopes are stored, or none is."""
@@ -321,24 +297,6 @@ async def test_an_unsettled_change_does_not_undo_a_later_one(store: hansard.Stor
     shared.revert(last.seq - 1)
     await service.append_event(other, said("second", changes={"app:n": 2}))
     assert (await got(service)).state == {"app:n": 2}
-
-
-async def test_a_deleted_session_leaves_its_changes(store: hansard.Store) -> None:
-    """Changes of the app's and the user's state outlast a deleted conversation; its id can be reused."""
-    service = HansardSessionService(store)
-    session = await service.create_session(**WHO, session_id="s", state={"user:a": 1})
-    await service.append_event(session, said("hello", changes={"app:b": 2}))
-    await service.delete_session(**WHO, session_id="s")
-    assert await service.get_session(**WHO, session_id="s") is None
-    with pytest.raises(SessionNotFoundError):
-        await service.append_event(session, said("more"))
-    assert store.trash() == [PREFIX + "s"]
-    again = await service.create_session(**WHO, session_id=" s ")
-    assert again.state == {"user:a": 1, "app:b": 2}
-    assert not again.events
-
-
-# -- the kit's own loop -------------------------------------------------------------------------
 
 
 class Scripted(BaseLlm):
@@ -404,50 +362,6 @@ def test_the_runner_rewinds(store: hansard.Store) -> None:
     assert store.search("weather")
 
 
-KILLED = """
-import asyncio, os, signal, sys
-from tests.adapters.test_adk import WHO, HansardSessionService, runner_of, turn
-
-def look(where: str) -> dict[str, str]:
-    "Return the weather."
-    os.kill(os.getpid(), signal.SIGKILL)
-    return {}
-
-async def run():
-    service = HansardSessionService(sys.argv[1])
-    await service.create_session(**WHO, session_id="s", state={"user:kept": 1})
-    runner = runner_of(service, look)
-    await turn(runner, "hello")
-    await turn(runner, "weather")
-
-asyncio.run(run())
-"""
-
-
-@pytest.mark.slow
-async def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
-    """N-59, N-60: a run killed inside a tool leaves all earlier events, and the next run continues."""
-    path = tmp_path / "data"
-    with children(KILLED, [str(path)]) as (process,):
-        process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-    with hansard.open(path, durability="os") as store:
-        service = HansardSessionService(store)
-        found = await got(service)
-        assert texts(found) == ["hello", "1 contents", "weather"]
-        assert found.events[-1].get_function_calls()[0].name == "look"
-        assert found.state == {"user:kept": 1, "answer": "1 contents"}
-        await turn(runner_of(service, look), "weather again")
-        after = await got(service)
-        assert after.events[: len(found.events)] == found.events
-        assert texts(after)[-1] == "heard {'result': '18 °C here'}"
-        hits = store.search("weather", prefix="adk/")
-        assert {hit.session for hit in hits} == {PREFIX + "s"}
-
-
-# -- read by others -----------------------------------------------------------------------------
-
-
 async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     """Every reader sees a conversation as messages, and messages of others are events of it."""
     service = HansardSessionService(store)
@@ -475,21 +389,71 @@ async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     assert "weather" not in texts(await got(service))
 
 
-async def test_a_closed_service_refuses_everything(tmp_path: Path) -> None:
-    """A closed service refuses every call, also after `async with`; the store stays open."""
-    with hansard.open(tmp_path / "data", durability="os") as store:
-        async with HansardSessionService(store) as service:
-            session = await service.create_session(app_name="a", user_id="u", session_id="s")
-        await service.close()
-        for call in (
-            service.create_session(app_name="a", user_id="u"),
-            service.get_session(app_name="a", user_id="u", session_id="s"),
-            service.list_sessions(app_name="a"),
-            service.get_user_state(app_name="a", user_id="u"),
-            service.append_event(session, Event(author="x")),
-            service.delete_session(app_name="a", user_id="u", session_id="s"),
-        ):
-            with pytest.raises(hansard.Closed, match="HansardSessionService"):
-                await call
-        other = HansardSessionService(store)
-        assert await other.get_session(app_name="a", user_id="u", session_id="s") is not None
+async def test_a_cancelled_append_changes_all_scopes_or_none(store: hansard.Store) -> None:
+    """A cancelled event is stored once, with its changes in all scopes, or not at all."""
+    service = HansardSessionService(store)
+    await service.create_session(**WHO, session_id="s")
+    for number in range(12):
+        event = said(f"{number}", changes={"app:n": number})
+        task = asyncio.ensure_future(service.append_event(await got(service), event))
+        for _ in range(number % 4):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        found = await got(service)
+        assert (found.state.get("app:n") == number) is (f"{number}" in texts(found))
+
+
+class Counting(BaseLlm):
+    """A model whose answers report their tokens, the streamed ones at the end."""
+
+    async def generate_content_async(
+        self,
+        llm_request: LlmRequest,
+        stream: bool = False,  # noqa: FBT002 - the kit's signature
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Answer; 10 tokens in, 4 of them cached, and 3 out, 2 of them thoughts."""
+        del llm_request
+        if stream:
+            part = types.Content(role="model", parts=[types.Part(text="an")])
+            yield LlmResponse(content=part, partial=True)
+        used = types.GenerateContentResponseUsageMetadata(
+            prompt_token_count=9,
+            tool_use_prompt_token_count=1,
+            cached_content_token_count=4,
+            candidates_token_count=1,
+            thoughts_token_count=2,
+        )
+        content = types.Content(role="model", parts=[types.Part(text="answer")])
+        yield LlmResponse(content=content, usage_metadata=used, model_version="large")
+
+
+@pytest.mark.parametrize("mode", list(StreamingMode)[:2])
+def test_each_answer_is_recorded_once(store: hansard.Store, mode: StreamingMode) -> None:
+    """The usage of an event is stored with it, once: also if the event is appended again."""
+
+    async def work() -> None:
+        service = HansardSessionService(store)
+        await service.create_session(**WHO, session_id="s")
+        agent = LlmAgent(name="a", model=Counting(model="m"))
+        runner = Runner(app_name="shop", agent=agent, session_service=service)
+        content = types.Content(role="user", parts=[types.Part(text="?")])
+        config = RunConfig(streaming_mode=mode)
+        for _ in range(2):
+            given: Any = {"user_id": "u7", "session_id": "s", "new_message": content}
+            async for _ in runner.run_async(**given, run_config=config):
+                pass
+        session = await got(service)
+        event = session.events[-1]
+        assert event.usage_metadata is not None
+        # A retry of an append whose answer was lost, and an event that continues what was read.
+        before = store.session(PREFIX + "s").seq
+        await service.append_event(session, event)
+        assert store.session(PREFIX + "s").seq == before
+        await service.append_event(session, said("next", 9.0))
+        await service.append_event(session, said("last", 10.0))
+
+    asyncio.run(work())
+    stored = store.session(PREFIX + "s")
+    assert stored.usage == {"large": hansard.Usage(2, 20, 6, 8, 0, 4)}
+    assert len(stored.messages()) == 6

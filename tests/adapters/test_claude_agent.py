@@ -57,9 +57,6 @@ def chain(*texts: str) -> list[Any]:
     return found
 
 
-# -- the same as the SDK says -------------------------------------------------------------------
-
-
 def test_the_sdks_conformance_suite_passes_whole(tmp_path: Path) -> None:
     """All 14 contracts of the SDK's own suite hold, none of them skipped."""
     stores: list[hansard.Store] = []
@@ -159,9 +156,6 @@ async def test_every_key_has_its_own_session(store: hansard.Store) -> None:
         await ours.load({"project_key": "a", "session_id": "b", "subpath": ""})
 
 
-# -- repeated, killed ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_batch_is_completed_by_sending_it_again(tmp_path: Path, when: faults.When) -> None:
     """N-39, N-56: after a kill at any disk call, sending a batch again completes it."""
@@ -188,9 +182,6 @@ def test_a_killed_batch_is_completed_by_sending_it_again(tmp_path: Path, when: f
         if not fault.fired:
             break
     assert {0, len(entries)} <= lengths
-
-
-# -- titles, times, trash -----------------------------------------------------------------------
 
 
 async def test_a_title_is_that_of_the_session(store: hansard.Store) -> None:
@@ -233,9 +224,6 @@ async def test_a_deleted_transcript_is_in_the_trash(store: hansard.Store) -> Non
     store.restore(STORED)
     assert await ours.load(KEY) == entries
     assert await ours.list_subkeys(KEY) == []
-
-
-# -- its client, killed and resumed -------------------------------------------------------------
 
 
 def options_of(directory: Path, store: Any, **more: Any) -> sdk.ClaudeAgentOptions:
@@ -319,9 +307,6 @@ async def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
         assert roles == ["user", "assistant", "tool", "assistant"]
 
 
-# -- hansard's own ways -------------------------------------------------------------------------
-
-
 async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     """Every reader sees a transcript as messages, and messages of others are entries of it."""
     ours = HansardSessionStore(store)
@@ -364,23 +349,41 @@ async def test_the_sdk_lists_the_newest_first() -> None:
     assert [one.session_id[:8] for one in listed] == written[::-1]
 
 
-def test_without_asyncio_every_call_is_refused(tmp_path: Path) -> None:
-    """With another event loop, such as trio's, each call raises an error, and stores nothing."""
-    trio = pytest.importorskip("trio")
-    store = HansardSessionStore(tmp_path / "data")
-    calls: list[Any] = [
-        store.append(KEY, [{"type": "user", "uuid": "1"}]),
-        store.load(KEY),
-        store.delete(KEY),
-        store.list_sessions(PROJECT),
-        store.list_session_summaries(PROJECT),
-        store.list_subkeys(KEY),
-    ]
+# -- usage --------------------------------------------------------------------------------------
 
-    async def made(call: Any) -> None:
-        await call
 
-    for call in calls:
-        with pytest.raises(RuntimeError, match="needs asyncio"):
-            trio.run(made, call)
-    assert not (tmp_path / "data").exists()
+async def test_each_answer_is_recorded_once(store: hansard.Store) -> None:
+    """Entries of one answer count once, at their highest; a batch that is sent again adds nothing."""
+    used = {
+        "input_tokens": 3,
+        "cache_read_input_tokens": 4,
+        "cache_creation_input_tokens": 1,
+        "output_tokens": 1,
+    }
+    entries = [entry("user", "?"), *[entry("assistant", f"part {n}") for n in range(3)]]
+    for place, made in enumerate((1, 1, 9), 1):
+        answer = entries[place]["message"]
+        answer["usage"] = {**used, "output_tokens": made}
+    second = entry("assistant", "another")
+    second["message"] |= {"id": "msg_2", "usage": used}
+    error = entry("assistant", "failed")
+    error["message"] |= {"id": "msg_3", "model": "<synthetic>", "usage": used}
+    for batch in (entries[:2], entries[2:], entries[2:], [*entries, second], [error, second]):
+        # Another process each time.
+        await HansardSessionStore(store).append(KEY, batch)
+    session = store.session(STORED)
+    assert session.usage == {"m": hansard.Usage(2, 16, 10, 8, 2)}
+    assert len(session.messages()) == 6
+    assert await HansardSessionStore(store).load(KEY) == [*entries, second, error]
+
+
+@pytest.mark.parametrize("usage", [None, 7, {"input_tokens": "3"}, {"input_tokens": 10**30}])
+async def test_usage_that_cannot_be_recorded_refuses_no_entry(
+    store: hansard.Store, usage: Any
+) -> None:
+    """An entry with usage of another shape is stored like any other."""
+    one = entry("assistant", "hi")
+    one["message"]["usage"] = usage
+    await HansardSessionStore(store).append(KEY, [one])
+    assert await HansardSessionStore(store).load(KEY) == [one]
+    assert store.session(STORED).usage == {}

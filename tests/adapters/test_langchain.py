@@ -3,13 +3,11 @@
 import asyncio
 import math
 import random
-import subprocess
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.chat_history import BaseChatMessageHistory, InMemoryChatMessageHistory
 from langchain_core.messages import (
     AIMessage,
@@ -27,7 +25,6 @@ from langchain_core.runnables.history import RunnableWithMessageHistory
 import hansard
 from hansard.adapters.langchain import HansardChatMessageHistory
 from hansard.message import openai_items, origin
-from tests.adapters.processes import children, expect
 
 # LangChain deprecates classes that are used here; the adapter itself gives no warning.
 pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
@@ -145,74 +142,14 @@ def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> Non
     assert origin.chat(store.session("t").messages()[2])[-1]["content"] == LONG
 
 
-CHILD = """
-import sys, time
-from tests.adapters.test_langchain import AT, AIMessage, HumanMessage, chain
-
-def answer(given):
-    if given[-1].content == "last":
-        print("asked", flush=True)
-        time.sleep(600)
-    return AIMessage("to " + given[-1].content)
-
-for text in ("0", "1", "last"):
-    chain(sys.argv[1], answer).invoke([HumanMessage(text)], AT)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_process_leaves_complete_turns(tmp_path: Path) -> None:
-    """N-59: the turns before a kill are stored; LangChain stores a turn when it ends."""
-    # Not its errors, where LangChain reports that its loop is deprecated.
-    with children(CHILD, [str(tmp_path / "data")], stderr=subprocess.DEVNULL) as started:
-        expect(started, "asked")
-    with hansard.open(tmp_path / "data") as store:
-        chain(store, lambda _: AIMessage("resumed")).invoke([HumanMessage("go on")], AT)
-        texts = [message.content for message in HansardChatMessageHistory("s", store).messages]
-        assert texts == ["0", "to 0", "1", "to 1", "go on", "resumed"]
-        assert store.verify().ok
-
-
-KEYS: Any = {"input_messages_key": "asked", "history_messages_key": "history"}
-
-
-@pytest.mark.parametrize("keys", [{}, KEYS], ids=["messages", "keys"])
-@pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream"])
-def test_a_turn_that_cannot_be_stored_fails(keys: Any, way: str, store: hansard.Store) -> None:
-    """A turn that cannot be stored fails; by default LangChain only logs the error."""
+def test_a_turn_is_stored_completely_or_not_at_all(store: hansard.Store) -> None:
+    """A turn with a value that cannot be stored leaves nothing; `add_messages` raises the error."""
     wrong = AIMessage("so", response_metadata={"raw": object()})
     right = AIMessage("so", response_metadata={1: [math.nan, math.inf]})
-    asked: Any = {"asked": "why?"} if keys else [HumanMessage("why?")]
-
-    def say(answer: AIMessage) -> None:
-        runnable = chain(store, lambda _: answer, **keys)
-        if way == "invoke":
-            runnable.invoke(asked, AT)
-        elif way == "stream":
-            list(runnable.stream(asked, AT))
-        else:
-            asyncio.run(runnable.ainvoke(asked, AT))
-
-    say(right)
+    history = HansardChatMessageHistory("s", store)
     with pytest.raises(hansard.InvalidEvent, match="object"):
-        say(wrong)
-    say(right)
-    messages = HansardChatMessageHistory("s", store).messages
-    assert [message.type for message in messages] == ["human", "ai"] * 2
-    assert repr(messages[-1].response_metadata) == repr(right.response_metadata)
-
-
-def test_other_callbacks_stay_as_they_were(store: hansard.Store) -> None:
-    """An error in another callback is only logged, as LangChain does."""
-
-    class Failing(BaseCallbackHandler):
-        """A handler that fails."""
-
-        def on_chain_end(self, *_: Any, **__: Any) -> None:
-            """Fail."""
-            raise RuntimeError("a callback failed")
-
-    handler = Failing()
-    chain(store, lambda _: AIMessage("so")).invoke("why?", {**AT, "callbacks": [handler]})
-    assert not handler.raise_error
-    assert len(HansardChatMessageHistory("s", store).messages) == 2
+        history.add_messages([HumanMessage("why?"), wrong])
+    for answer in (right, wrong, right):
+        chain(store, lambda _, answer=answer: answer).invoke([HumanMessage("why?")], AT)
+    assert [message.type for message in history.messages] == ["human", "ai"] * 2
+    assert repr(history.messages[-1].response_metadata) == repr(right.response_metadata)

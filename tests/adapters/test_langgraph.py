@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
@@ -314,21 +315,6 @@ def test_a_step_costs_the_same_however_long_the_thread_is(
     assert middle.checkpoint["channel_values"]["messages"] == said[:91]
 
 
-def test_a_long_history_is_listed_from_a_cold_start(store: hansard.Store) -> None:
-    """Every version of a list that grew, shrank and was edited comes back, newest first, page by page."""
-    saver = HansardSaver(store, mirror=None)
-    config = at("t")
-    held: list[str] = []
-    wanted: list[Any] = []
-    for step in range(60):
-        held = held[: step % 7] if step % 11 == 10 else [*held, f"item {step}"]
-        checkpoint = checkpoint_of(step, {"c": held}, {"c": f"{step:08}"})
-        config = saver.put(config, checkpoint, {}, {"c": f"{step:08}"})
-        wanted.insert(0, held)
-    for one in (saver, HansardSaver(store)):
-        assert [found.checkpoint["channel_values"]["c"] for found in one.list(at("t"))] == wanted
-
-
 def test_more_threads_than_are_kept_are_listed_with_their_writes(store: hansard.Store) -> None:
     """A listing of 70 threads, of which a saver keeps 64, has the pending writes of all."""
     saver = HansardSaver(store)
@@ -625,30 +611,75 @@ def test_messages_of_a_delta_channel_are_mirrored(store: hansard.Store) -> None:
     assert said(session) == said(session, view="history") == wanted
 
 
+# -- usage --------------------------------------------------------------------------------------
+
+
+def counting(number: int) -> AIMessage:
+    """Return an answer that took 10 tokens in, 4 of them cached, and 3 out, 2 of them reasoning."""
+    usage = UsageMetadata(
+        input_tokens=10,
+        output_tokens=3,
+        total_tokens=13,
+        input_token_details={"cache_read": 4, "cache_creation": 1},
+        output_token_details={"reasoning": 2},
+    )
+    return AIMessage(f"a{number}", usage_metadata=usage, response_metadata={"model_name": "large"})
+
+
+@pytest.mark.parametrize("state", [Talk, DeltaTalk])
+@pytest.mark.parametrize("mirror", ["messages", None])
+def test_each_answer_is_recorded_once(
+    state: type, mirror: str | None, store: hansard.Store
+) -> None:
+    """The usage of each message is stored once: also if the graph goes back, and in another process."""
+    if state is DeltaTalk and mirror is None:
+        pytest.skip("writes to a delta channel are read for the mirror")
+    builder: Any = StateGraph(state)
+    builder.add_node("answer", lambda held: {"messages": [counting(len(held["messages"]))]})
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
+    for calls in (1, 2, 3):
+        graph = builder.compile(checkpointer=HansardSaver(store, mirror=mirror))
+        graph.invoke({"messages": [HumanMessage("?")]}, at("t"))
+        used = hansard.Usage(calls, 10 * calls, 3 * calls, 4 * calls, calls, 2 * calls)
+        assert store.session("t").usage == {"large": used}
+    earlier = list(graph.get_state_history(at("t")))[3].config
+    graph.invoke({"messages": [HumanMessage("again")]}, earlier)
+    graph.update_state(at("t"), {"messages": [HumanMessage("no call")]})
+    HansardSaver(store).copy_thread("t", "copy")
+    graph.invoke({"messages": [HumanMessage("?")]}, at("copy"))
+    assert store.session("t").usage["large"].calls == 4
+    assert store.session("copy").usage["large"].calls == 5
+    assert store.stats().models["large"].calls == 5
+
+
+def test_answers_of_a_subgraph_are_recorded_once(store: hansard.Store) -> None:
+    """A message that a subgraph keeps, and one that it hands on, count once each."""
+    inner = StateGraph(Talk)
+    inner.add_node("think", lambda _: {"messages": [counting(1)]})
+    inner.add_edge(START, "think")
+    inner.add_edge("think", END)
+    outer = StateGraph(Talk)
+    outer.add_node("inner", inner.compile(checkpointer=True))
+    outer.add_edge(START, "inner")
+    outer.add_edge("inner", END)
+    graph = outer.compile(checkpointer=HansardSaver(store))
+    graph.invoke({"messages": [HumanMessage("?")]}, at("t"))
+    assert store.session("t").usage["large"].calls == 1
+
+
+def test_an_encrypting_serializer_records_no_usage(store: hansard.Store) -> None:
+    """With a serializer that is not LangGraph's, nothing is stored in plain text, usage included."""
+    saver = HansardSaver(store, serde=EncryptedSerializer(Reversing(), JsonPlusSerializer()))
+    builder = StateGraph(Talk)
+    builder.add_node("answer", lambda _: {"messages": [counting(1)]})
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
+    builder.compile(checkpointer=saver).invoke({"messages": [HumanMessage("?")]}, at("t"))
+    assert store.session("t").usage == {}
+
+
 # -- threads that go and come -------------------------------------------------------------------
-
-
-def test_a_deleted_thread_begins_again(store: hansard.Store, tmp_path: Path) -> None:
-    """N-19, N-28: a thread that another process deleted is empty, and begins again complete."""
-    with hansard.open(tmp_path / "data", durability="os") as elsewhere:
-        ours, theirs = HansardSaver(store), HansardSaver(elsewhere)
-        graph = talking(ours)
-        for _ in range(3):
-            graph.invoke({"messages": [HumanMessage("before")]}, at("t"))
-        theirs.delete_thread("t")
-        assert ours.get_tuple(at("t")) is None
-        assert store.trash() == []
-        talking(theirs).invoke({"messages": [HumanMessage("after")]}, at("t"))
-        graph.invoke({"messages": [HumanMessage("again")]}, at("t"))
-        found = [message.content for message in held(graph, "t")["messages"]]
-        assert found == ["after", "you said after", "again", "you said again"]
-        assert said(store.session("t")) == found
-        # Without a read in between, and with more events than the deleted thread had.
-        theirs.delete_thread("t")
-        for number in range(4):
-            talking(theirs).invoke({"messages": [HumanMessage(f"{number}")]}, at("t"))
-        assert [*map(shape, ours.list(at("t")))] == [*map(shape, theirs.list(at("t")))]
-        assert len(held(graph, "t")["messages"]) == 8
 
 
 def test_a_thread_that_was_copied_can_be_deleted(store: hansard.Store) -> None:
@@ -699,24 +730,3 @@ def test_a_session_of_another_framework_can_become_a_thread(store: hansard.Store
     graph.update_state(at("t"), {"messages": [RemoveMessage(id="__remove_all__")]})
     assert said(session) == ["earlier"]
     assert said(session, view="history") == ["earlier", "hello", "you said hello"]
-
-
-async def test_a_saver_is_a_context(store: hansard.Store) -> None:
-    """After `with` or `async with`, calls are refused, and the threads have ended."""
-    with HansardSaver(store) as saver:
-        graph = talking(saver)
-        graph.invoke({"messages": [HumanMessage("hello")]}, at("t"))
-    with pytest.raises(hansard.Closed, match="HansardSaver"):
-        saver.get_tuple(at("t"))
-    with pytest.raises(hansard.Closed, match="HansardSaver"):
-        graph.invoke({"messages": [HumanMessage("again")]}, at("t"))
-    async with HansardSaver(store) as awaited:
-        await talking(awaited).ainvoke({"messages": [HumanMessage("again")]}, at("t"))
-        threads = awaited._workers._threads()
-        assert threads
-    assert not any(one.is_alive() for one in threads)
-    with pytest.raises(hansard.Closed, match="HansardSaver"):
-        awaited.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
-    found = HansardSaver(store).get_tuple(at("t"))
-    assert found is not None
-    assert len(found.checkpoint["channel_values"]["messages"]) == 4

@@ -12,15 +12,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from agents import Agent, RunConfig, RunContextWrapper, Runner, SQLiteSession, function_tool
+from agents import (
+    Agent,
+    RunConfig,
+    RunContextWrapper,
+    Runner,
+    SQLiteSession,
+    function_tool,
+)
+from agents import Usage as AgentsUsage
 from agents.extensions.memory import EncryptedSession
 from agents.memory.openai_responses_compaction_session import OpenAIResponsesCompactionSession
-from agents.testing import ScriptedModel, assistant_message, function_call
+from agents.models.default_models import get_default_model
+from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
 import hansard
-from hansard.adapters.openai_agents import HansardSession
+from hansard.adapters.openai_agents import HansardSession, HansardUsageHooks
 from hansard.message import origin
-from tests.adapters.processes import children, expect
 from tests.unit.disk_probe import index_of
 from tools.crash import erasure
 
@@ -196,37 +205,6 @@ def test_the_real_loop_stores_what_it_stores_in_sqlite(store: hansard.Store) -> 
         "user", "assistant", "assistant", "tool", "tool", "assistant", "user", "assistant"
     ]  # fmt: skip
     assert [hit.seq for hit in store.search("umbrella")] == [6]
-
-
-CHILD = """
-import sys, time
-from agents.testing import ModelStep
-from tests.adapters.test_openai_agents import CALLS, QUIET, HansardSession, Runner, agent, run
-
-def hang(call):
-    print("asked", flush=True)
-    time.sleep(600)
-
-bot, _ = agent(CALLS[:1], ModelStep.respond(hang))
-run(Runner.run(bot, "Ulm?", session=HansardSession("s", sys.argv[1]), run_config=QUIET))
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
-    """N-59, N-60: a run killed during a model call has stored its turn; another process resumes it."""
-    with children(CHILD, [str(tmp_path / "data")]) as started:
-        expect(started, "asked")
-    with hansard.open(tmp_path / "data") as store:
-        ours = HansardSession("s", store)
-        kinds = [item.get("type", item.get("role")) for item in run(ours.get_items())]
-        assert kinds == ["user", "function_call", "function_call_output"]
-        bot, model = agent([assistant_message("Dry.")])
-        run(Runner.run(bot, "Well?", session=ours, run_config=QUIET))
-        assert model.last_call is not None
-        assert len(model.last_call.input) == 4
-        assert not store.session("s").pairing()
-        assert store.verify().ok
 
 
 # -- concurrency --------------------------------------------------------------------------------
@@ -438,31 +416,6 @@ def test_redacting_a_kept_summary_removes_all_copies(tmp_path: Path) -> None:
         assert erasure.leaks(tmp_path / "data", "zqxwvupfghj") == []
 
 
-@pytest.mark.parametrize("summarized", [False, True], ids=["", "after a summary"])
-def test_compaction_prunes_expired_items(store: hansard.Store, *, summarized: bool) -> None:
-    """Expired items at the beginning are removed with the suffix, up to the first that stays."""
-    ours = HansardSession("s", store)
-    session = store.session("s")
-    run(ours.add_items([{"role": "user", "content": str(n)} for n in range(8)]))
-    if summarized:
-        session.summarize(upto=2, message={"role": "user", "content": "old"})
-
-    async def compact(*expired: str) -> bool:
-        def is_expired(item: Any) -> bool:
-            return item["content"] in expired
-
-        snapshot = await ours._get_compaction_snapshot(3, prune_prefix=is_expired)
-        assert snapshot is not None
-        return bool(await snapshot.replace_suffix(1, [{"role": "user", "content": "short"}]))
-
-    assert run(compact("old", "0", "1", "2", "4"))
-    shown = [item["content"] for item in run(ours.get_items())]
-    assert shown == ["3", "4", "5", "short"]
-    assert run(compact("3", "4"))
-    assert [item["content"] for item in run(ours.get_items())] == ["short"]
-    assert len(session.messages(view="history")) >= 8
-
-
 def test_a_closed_session_refuses_everything(store: hansard.Store) -> None:
     """N-89: a closed object refuses every call, as the SDK's own does; others continue."""
     ours, other = HansardSession("s", store), HansardSession("s", store)
@@ -564,3 +517,66 @@ def test_a_pop_removes_one_item_with_one_small_append(
     new = list(session.events(after=before))
     assert len(new) <= 25
     assert sum(len(event.raw) for event in new) < 4000
+
+
+# -- usage --------------------------------------------------------------------------------------
+
+
+def scripted(response_id: str | None, *items: Any) -> ModelStep:
+    """Return a response that took 10 tokens in, 4 of them cached, and 3 out, 2 of them reasoning."""
+    details = InputTokensDetails(cached_tokens=4, cache_write_tokens=1)
+    used = AgentsUsage(
+        requests=1,
+        input_tokens=10,
+        output_tokens=3,
+        total_tokens=13,
+        input_tokens_details=details,
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=2),
+    )
+    return ModelStep(output=items, usage=used, response_id=response_id)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_each_response_of_a_run_is_recorded_once(store: hansard.Store, *, streamed: bool) -> None:
+    """A run of two calls records two, by model; a response that arrives again is not counted again."""
+    steps: list[Any] = [
+        scripted("r1", function_call("weather", {"city": "Ulm"}, call_id="c")),
+        scripted("r2", assistant_message("Rain.")),
+        scripted("r2", assistant_message("Rain.")),
+        scripted(None, assistant_message("No id.")),
+        scripted(None, assistant_message("No id.")),
+        [assistant_message("No usage.")],
+    ]
+    agent = Agent("a", model=ScriptedModel(steps), tools=[weather])
+    session = HansardSession("", store, identify=lambda run: f"users/{run.context}")
+    hooks = HansardUsageHooks(session, model="large")
+
+    async def turns() -> None:
+        for _ in range(5):
+            told: Any = {"session": session, "hooks": hooks, "context": "ann", "run_config": QUIET}
+            if streamed:
+                async for _ in Runner.run_streamed(agent, "?", **told).stream_events():
+                    pass
+            else:
+                await Runner.run(agent, "?", **told)
+
+    run(turns())
+    stored = store.session("users/ann")
+    assert stored.usage == {"large": hansard.Usage(4, 40, 12, 16, 4, 8)}
+    ids = [e.data.get("response_id") for e in stored.events() if e.kind == "usage.recorded"]
+    assert ids == ["r1", "r2", None, None]
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("gpt-5", "gpt-5"), (None, get_default_model()), (SimpleNamespace(model="mine"), "mine")],
+)
+def test_usage_has_the_name_of_the_agents_model(
+    store: hansard.Store, model: Any, name: str
+) -> None:
+    """The name is the agent's, the SDK's default, or that of a model object."""
+    hooks = HansardUsageHooks(HansardSession("s", store))
+    agent: Any = SimpleNamespace(model=model)
+    response: Any = SimpleNamespace(usage=scripted("r").usage, response_id=None)
+    run(hooks.on_llm_end(RunContextWrapper(None), agent, response))
+    assert list(store.session("s").usage) == [name]

@@ -61,27 +61,6 @@ def test_a_projection_equals_the_model_view(rng: random.Random) -> None:
                             assert (one.seq, one.texts) == (one.handle.seq, shown)
 
 
-def test_all_events_are_read_again_only_if_necessary() -> None:
-    """N-40: new events are added; a redaction, or another session of the same id, rebuilds all."""
-    with hansard.open("memory:") as store:
-        session = store.session("s")
-        known = Texts(store, session.id)
-        for texts in (["a"], ["a", "b"], ["a", "b", "c"]):
-            session.add_message({"role": "user", "content": texts[-1]})
-            known.refresh()
-            assert (known.texts, known.begun) == (texts, 2)
-        session.redact(session.numbered()[0][0])
-        known.refresh()
-        assert (known.texts, known.begun) == (["b", "c"], 3)
-        store.delete("s")
-        known.refresh()
-        assert (known.texts, known.seq) == ([], 0)
-        store.purge("s")
-        store.session("s").add_message({"role": "user", "content": "new"})
-        known.refresh()
-        assert known.texts == ["new"]
-
-
 def test_a_fork_notices_what_its_ancestors_lose() -> None:
     """A redaction in an ancestor, made after the fork was read, also applies to the fork."""
     with hansard.open("memory:") as store:

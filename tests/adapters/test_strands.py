@@ -5,7 +5,6 @@ Strands' file sessions and its storage in memory are the references; a scripted 
 
 import asyncio
 import random
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from strands.session.file_session_manager import FileSessionManager
 from strands.session.repository_session_manager import RepositorySessionManager
 from strands.session.snapshot_session_manager import SnapshotSessionManager
 from strands.storage import InMemoryStorage
-from strands.storage.search import StorageSearchResult
 from strands.storage.storage import _resolve_namespace
 from strands.types.exceptions import SessionException, StorageError
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
@@ -25,7 +23,6 @@ from strands.types.session import Session, SessionAgent, SessionMessage, Session
 import hansard
 from hansard.adapters.strands import HansardRepository, HansardStorage
 from hansard.message import origin
-from tests.adapters.processes import PATIENCE, children
 
 
 class Scripted(Model):
@@ -79,9 +76,6 @@ def agent_of(manager: Any, **options: Any) -> Agent:
 def texts(messages: Any) -> list[str]:
     """Return the texts of messages, as other frameworks read them."""
     return [origin.chat(message)[-1]["content"] for message in messages]
-
-
-# -- the repository -----------------------------------------------------------------------------
 
 
 def content(rng: random.Random) -> Any:
@@ -285,47 +279,6 @@ def test_sessions_do_not_mix(store: hansard.Store) -> None:
     assert texts(store.session("tenant-a/u1").messages()) == ["again", "seen 1"]
 
 
-# -- kills ------------------------------------------------------------------------------------
-
-CHILD = """
-import os, signal, sys
-from tests.adapters.test_strands import HansardRepository, RepositorySessionManager, agent_of, tool
-
-@tool
-def look(at: str) -> str:
-    "Look, and never come back."
-    os.kill(os.getpid(), signal.SIGKILL)
-
-agent = agent_of(RepositorySessionManager("s", HansardRepository(sys.argv[1])), tools=[look])
-for text in ("hello", "look", "never"):
-    agent(text)
-print("done", flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_agent_is_resumed(tmp_path: Path) -> None:
-    """N-39, N-59: all messages before a kill inside a tool are stored; the next process continues."""
-    path = str(tmp_path / "data")
-    with children(CHILD, [path]) as (child,):
-        assert child.communicate(timeout=PATIENCE)[0] == ""
-        assert child.returncode == -signal.SIGKILL
-    with hansard.open(path) as store:
-        session = store.session("s")
-        assert session.verify().ok
-        assert texts(session.messages()) == ["hello", "seen 1", "look", ""]
-        assert [problem.call_id for problem in session.pairing()] == ["c3"]
-        agent = agent_of(RepositorySessionManager("s", HansardRepository(store)))
-        # Strands adds a result for the killed call, and continues.
-        agent("go on")
-        assert texts(session.messages())[-2:] == ["go on", f"seen {len(agent.messages) - 1}"]
-        assert [origin.chat(one)[-1]["role"] for one in session.messages()][:4] == (
-            ["user", "assistant"] * 2
-        )
-
-
-# -- the storage --------------------------------------------------------------------------------
-
 KEYS = ["a", "a/b", "/a//c/", "session/s/latest.json", "a.txt", "b" * 300]
 BAD_KEYS = ["", "/", "a\\b", "../x", "a/../b"]
 
@@ -400,57 +353,12 @@ def test_a_failed_write_raises(tmp_path: Path) -> None:
             asyncio.run(storage.read("x" * 2000))
 
 
-class Indexing:
-    """A search strategy that keeps its own index."""
-
-    def __init__(self) -> None:
-        self.indexed: list[tuple[str, bytes]] = []
-
-    async def index(self, storage: Any, key: str, data: bytes, **_: Any) -> None:
-        """Index what is written."""
-        if data == b"wrong":
-            raise RuntimeError("no index for that")
-        assert await storage.read(key) == data
-        self.indexed.append((key, data))
-
-    async def search(self, storage: Any, query: str, **_: Any) -> list[StorageSearchResult]:
-        """Return the last indexed key, if it exists."""
-        keys = await storage.list("")
-        return [StorageSearchResult(key, 1.0) for key, _ in self.indexed[-1:] if key in keys]
-
-
-@pytest.mark.parametrize("own", [False, True], ids=["Strands", "hansard"])
-async def test_a_namespace_sees_its_own_keys(store: hansard.Store, *, own: bool) -> None:
-    """A namespace has relative keys, and searches only these, as in Strands' own storage."""
-    outer: Any = HansardStorage(store) if own else InMemoryStorage()
-    inner = outer.namespace("/users//ann/")
+async def test_strands_divides_the_keys(store: hansard.Store) -> None:
+    """The namespace that Strands puts around a storage reads, lists and searches only its own keys."""
+    outer = HansardStorage(store)
+    inner: Any = _resolve_namespace(outer, "users/ann/")
     await outer.write("users/bob/note", b"a note about users")
     await inner.write("note", b"a note about rain")
-    await inner.namespace("deep").write("note", b"deep")
     assert await outer.read("users/ann/note") == b"a note about rain"
-    assert await inner.list("") == ["deep/note", "note"]
-    assert await inner.namespace("").list("de") == ["deep/note"]
+    assert await inner.list("") == ["note"]
     assert [found.key for found in await inner.search("rain")] == ["note"]
-    assert await inner.search("users") == []
-    assert _resolve_namespace(inner, "more") is inner
-    assert _resolve_namespace(outer, "more") is not outer
-    with pytest.raises(StorageError, match=r"\.\."):
-        outer.namespace("../up")
-
-
-@pytest.mark.parametrize("own", [False, True], ids=["Strands", "hansard"])
-async def test_a_search_strategy_is_used(store: hansard.Store, *, own: bool) -> None:
-    """The strategy indexes each write, answers each search, and may fail, as in Strands' own storage."""
-    strategy: Any = Indexing()
-    made: Any = (
-        HansardStorage(store, search_strategy=strategy)
-        if own
-        else InMemoryStorage(search_strategy=strategy)
-    )
-    await made.write("/a//b", b"one")
-    await made.namespace("n").write("c", b"two")
-    assert strategy.indexed == [("a/b", b"one"), ("c", b"two")]
-    assert [found.key for found in await made.namespace("n").search("anything")] == ["c"]
-    with pytest.raises(StorageError, match=r"(?i)wrote.*index"):
-        await made.write("d", b"wrong")
-    assert await made.read("d") == b"wrong"

@@ -41,6 +41,7 @@ EXAMPLES: dict[str, Example] = {
     "snapshot": Example(("agent/1", "here"), writes=True),
     "revert": Example(("agent/1", "3"), writes=True),
     "redact": Example(("agent/1", "3", "--yes"), writes=True),
+    "hold": Example(("agent/1", "--reason", "case 7"), writes=True),
     "rm": Example(("agent/1-b",), writes=True),
     "restore": Example(("deleted",), writes=True),
     "prune": Example(("--older-than", "0.001s"), id_at=None, writes=True),
@@ -51,6 +52,8 @@ EXAMPLES: dict[str, Example] = {
     "export": Example(("agent/1",), lines=True),
     "import": Example(("EXPORTED",), id_at=None, writes=True, makes=True),
     "copy": Example(("STORE", "TARGET"), id_at=None),
+    "serve": Example((), id_at=None),
+    "mcp": Example(("--all",), id_at=None),
     "demo": Example(("TARGET",), id_at=None, makes=True),
 }
 
@@ -79,12 +82,15 @@ def words(name: str, path: Path, store: Path | None = None) -> list[str]:
 
 
 def each(tmp_path: Path, *without: str) -> list[tuple[str, Path]]:
-    """Return the commands, each with the directory of its store; a writing command has a separate one."""
+    """Return the commands, each with the directory of its store; a writing command has a separate one.
+
+    `serve` runs until an interrupt: `tests/viewer` calls it.
+    """
     first = tmp_path / "first"
     fill(first)
     found = []
     for name in COMMANDS:
-        if name in without:
+        if name in {*without, "serve"}:
             continue
         if EXAMPLES[name].writes:
             shutil.copytree(first, tmp_path / name)

@@ -71,14 +71,14 @@ def test_completion_continues_a_word(shell: str, tmp_path: Path, terminal: OpenT
         for id in ("a:b/c d", "q-1"):
             store.session(id).add_message({})
     run = in_shell(shell, tmp_path, terminal)
-    run.type("hansard tai\ta:\t\n")
-    run.wait_for("<a:b/c d>")
-    run.type("clear; hansard tail a:b/c\\ \t\n")
-    run.wait_for("<a:b/c d>")
-    run.type("hansard tail 'q\t\n")
-    run.wait_for("<q-1>")
-    run.type("hansard tail --ful\t\n")
-    run.wait_for("<--full>")
+    for typed, found in (
+        ("hansard tai\ta:\t\n", "<a:b/c d>"),
+        ("clear; hansard tail a:b/c\\ \t\n", "<a:b/c d>"),
+        ("hansard tail 'q\t\n", "<q-1>"),
+        ("hansard tail --ful\t\n", "<--full>"),
+    ):
+        run.type(typed)
+        assert found in run.wait_for(found)
     run.type("exit\n")
     run.wait()
 
@@ -129,3 +129,23 @@ def test_other_shells_are_offered_only_what_needs_no_quoting(tmp_path: Path) -> 
     asked = {"_HANSARD_COMPLETE": "powershell_complete", "COMP_WORDS": "hansard show zz"}
     done = hansard(store=tmp_path, env={**asked, "COMP_CWORD": "2"})
     assert "PWNED" not in done.out
+
+
+def test_names_kinds_and_metadata_are_offered(tmp_path: Path) -> None:
+    """Snapshot names and kinds of the named session, and metadata of the store, are offered, quoted."""
+    with library.open(tmp_path, durability="os") as store:
+        session = store.create("a", metadata={"user": "u7", "plan": "a b", "title": "T"})
+        session.append("x.todo", {})
+        session.snapshot("before $(x)")
+
+    def offered(line: str, word: str) -> list[str]:
+        asked = {"_HANSARD_COMPLETE": "bash_complete", "COMP_LINE": line, "COMP_WORD": word}
+        return hansard(store=tmp_path, env=asked).out.splitlines()
+
+    quoted = "plain,before\\ \\$\\(x\\)"
+    assert offered("hansard replay a --at b", "b") == [quoted]
+    assert offered("hansard revert a ", "") == [quoted]
+    assert offered("hansard replay a --kind x", "x") == ["plain,x.todo"]
+    assert offered("hansard ls --where user=", "") == ["plain,u7"]
+    assert offered("hansard add a --meta pl", "pl") == ["plain,plan=a\\ b"]
+    assert offered("hansard revert none ", "") == [""]

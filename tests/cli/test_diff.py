@@ -2,27 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 import hansard as library
+from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    """Return a store with two runs of one agent that went different ways."""
-    with library.open(tmp_path / "runs", durability="os") as store:
-        for name, order, answer in (("run/1", 1, "sent"), ("run/2", 2, "lost")):
-            session = store.session(name)
-            session.add_message({"role": "user", "content": "Where is it?"})
-            for call_id, tool in ((f"{name}-a", "lookup"), (f"{name}-b", "today")):
-                given = f'{{"order": {order}}}' if tool == "lookup" else "{}"
-                called = {"name": tool, "arguments": given}
-                calls = [{"id": call_id, "type": "function", "function": called}]
-                session.add_message({"role": "assistant", "content": None, "tool_calls": calls})
-                said = {"role": "tool", "tool_call_id": call_id, "content": answer}
-                session.add_message(said)
-    return tmp_path / "runs"
 
 
 def test_a_fork_and_what_it_was_forked_from(store: Path) -> None:
@@ -52,28 +34,6 @@ def test_the_same_is_exit_0(store: Path) -> None:
     assert (done.code, done.json["b"]["seq"]) == (1, 0)
 
 
-def test_tool_calls_are_compared(runs: Path) -> None:
-    """A call with other arguments, and one with another answer, are told side by side."""
-    done = hansard("diff", "run/1", "run/2", store=runs)
-    assert done.code == 1
-    assert "not related" in done.out
-    told = done.out[done.out.index("tool calls:") :].splitlines()
-    assert told == [
-        "tool calls:",
-        "  lookup: different arguments",
-        '    -    2  lookup({"order": 1}) ← sent',
-        '    +    2  lookup({"order": 2}) ← lost',
-        "  today: same arguments, different result",
-        "    -    4  today({}) ← sent",
-        "    +    4  today({}) ← lost",
-    ]
-    document = hansard("diff", "run/1", "run/2", "--json", store=runs).json
-    assert [call["what"] for call in document["calls"]] == ["arguments", "result"]
-    assert document["calls"][0]["b"]["arguments"] == {"order": 2}
-    assert document["divergence"] == {"after": 1, "a": 2, "b": 2}
-    assert (document["equal"], document["base"], document["same"]) == (False, None, 1)
-
-
 def test_ids_and_labels_with_the_sign_in_them(tmp_path: Path) -> None:
     """The longest existing id is the session; the rest is the point, even if it contains an @."""
     with library.open(tmp_path / "s", durability="os") as store:
@@ -85,3 +45,17 @@ def test_ids_and_labels_with_the_sign_in_them(tmp_path: Path) -> None:
     assert hansard("diff", "me@example.com", "me@example.com", store=at).code == 0
     one = hansard("diff", "me@example.com@a@b", "me@example.com@1", "--json", store=at)
     assert (one.code, one.json["a"]["seq"], one.json["equal"]) == (0, 1, True)
+
+
+def test_every_row_of_a_difference_has_its_sign(tmp_path: Path, terminal: OpenTerminal) -> None:
+    """Rows that a terminal wraps, and the lines of a message with --full, begin with the sign."""
+    with library.open(tmp_path / "s", durability="os") as store:
+        store.session("a").add_message({"role": "user", "content": "first words " * 8})
+        store.session("b").add_message({"role": "user", "content": "one\ntwo"})
+    shown = terminal("diff", "a", "b", store=tmp_path / "s", columns=60)
+    shown.wait()
+    rows = [line for line in shown.lines if "first" in line or "words" in line]
+    assert len(rows) == 3
+    assert all(row.startswith("  - ") for row in rows)
+    full = hansard("diff", "a", "b", "--full", store=tmp_path / "s").out.splitlines()
+    assert full[-4:] == ["  + 1", "  + user", "  +     one", "  +     two"]

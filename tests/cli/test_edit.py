@@ -1,5 +1,6 @@
 """`fork`, `snapshot`, `revert`, `redact`, `rm`, `restore`, `prune`: each does what the library call does."""
 
+import re
 from pathlib import Path
 
 import hansard as library
@@ -29,7 +30,62 @@ def test_snapshot_and_revert_and_back(store: Path) -> None:
     assert done.code == 0
     assert "agent/1: reverted to seq 5, 4 messages" in done.out
     undo = done.out.split("`")[1].split()[1:]
+    assert undo[0] == "revert"
     assert hansard(*undo, "--json", store=store).json["messages"] == 5
+    named = hansard("-s", store, "revert", "agent/1", "looked").out
+    assert f"`hansard -s {store} revert agent/1 " in named
+
+
+def test_prune_takes_a_size_and_ages(store: Path) -> None:
+    """`prune --max-size` takes units; nothing is done without an option that requests it."""
+    assert hansard("prune", "--archived", store=store).code == 2
+    assert hansard("prune", "--max-size", "ten", store=store).code == 2
+    assert hansard("prune", "--purge-trash", "0d", store=store).code == 2
+    dry = hansard("prune", "--max-size", "10GB", "--dry-run", "--json", store=store).json
+    assert dry["pruned"] == []
+    young = hansard("prune", "--older-than", "9999d", "--dry-run", store=store).out
+    assert re.search(r"\d kept: active since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", young)
+    dry = hansard(
+        "prune", "--max-size", "0", "--all-workspaces", "--dry-run", "--json", store=store
+    ).json
+    assert "agent/1" in dry["pruned"]
+    assert dry["archived"] == dry["purged"] == []
+    policy = ("prune", "--max-size", "10GB", "--purge-trash", "7d", "--set-policy")
+    assert hansard(*policy, "--dry-run", store=store).code == 2
+    assert hansard("prune", "--policy", store=store).code == 1
+    assert "would be moved" in hansard(*policy, store=store).out
+    assert hansard("prune", "--policy", "--max-size", "1", store=store).code == 2
+    assert hansard("prune", "--policy", "--json", store=store).json["dry_run"] is False
+    with library.open(store, read_only=True) as opened:
+        assert opened.retention() == {"max_size": 10**10, "purge_trash": 604800.0}
+    told = hansard("prune", "--archive-after", "0.001s", store=store)
+    assert "archived:" in told.out
+
+
+def test_a_hold_is_set_listed_shown_and_released(store: Path) -> None:
+    """`hold` refuses removals until `hold --release`; `ls --held` and `show` say who is held."""
+    done = hansard("hold", "agent/1", "--reason", "case 7", "--json", store=store).json
+    assert done == {"sessions": ["agent/1"], "held": True, "reason": "case 7"}
+    (listed,) = hansard("ls", "--held", "--json", store=store).out.splitlines()
+    assert '"id":"agent/1"' in listed
+    assert "held" in hansard("show", "agent/1", store=store).out
+    assert "held: case 7" in hansard("tail", "agent/1", store=store).out
+    for words in (("rm", "agent/1"), ("redact", "agent/1", "3", "--yes")):
+        refused = hansard(*words, store=store)
+        assert refused.code == 1
+        assert "is under a legal hold (case 7)" in refused.err
+    assert hansard("hold", "agent/1", "--release", "--reason", "x", store=store).code == 2
+    again = hansard("hold", "agent/1", store=store)
+    assert again.out == "agent/1: held already; nothing was written\n"
+    assert "held: case 7" in hansard("tail", "agent/1", store=store).out
+    assert hansard("hold", "agent/1", "--release", store=store).out == "1 session released\n"
+    not_held = hansard("hold", "agent/1", "--release", store=store)
+    assert (not_held.code, not_held.out) == (0, "agent/1: not held, so not released\n")
+    held = hansard("-s", store, "hold", "agent/1-b").out
+    assert held == f"1 session held; `hansard -s {store} hold --release agent/1-b` ends it\n"
+    assert hansard("hold", "agent/1-b", "--release", store=store).code == 0
+    assert hansard("ls", "--held", "--json", store=store).out == ""
+    assert hansard("redact", "agent/1", "3", "--yes", store=store).code == 0
 
 
 def test_redact_asks_and_hides_the_message(store: Path, terminal: OpenTerminal) -> None:

@@ -27,15 +27,17 @@ def words(picture: str) -> str:
 
 
 def test_the_pictures_are_fresh() -> None:
-    """Each picture is what tools/record.py makes of the command today, and the README shows it."""
-    readme = (ROOT / "README.md").read_text("utf-8")
+    """Each picture is what tools/record.py makes of the command today, and a page shows it."""
+    shown = (ROOT / "README.md").read_text("utf-8") + (ROOT / "docs/guides/mcp.md").read_text(
+        "utf-8"
+    )
     recorded = recorder().record()
-    assert sorted(recorded) == ["ls-tree", "replay", "stats"]
+    assert sorted(recorded) == ["ls-tree", "mcp", "replay", "stats"]
     for name, (sent, drawn) in recorded.items():
         kept = (ROOT / "docs" / "images" / f"{name}.svg").read_text("utf-8")
         assert words(drawn) == words(kept), "run: python tools/record.py --write"
-        assert f"docs/images/{name}.svg" in readme
-        assert "\x1b[" in sent, "it was recorded in a terminal"
+        assert f"images/{name}.svg" in shown
+        assert name == "mcp" or "\x1b[" in sent, "it was recorded in a terminal"
         ET.fromstring(kept)  # noqa: S314 - our own
         # Nothing is fetched from elsewhere: the one address in it is the name of SVG itself.
         assert re.findall(r"https?://[^\s\"']+", kept) == ["http://www.w3.org/2000/svg"]

@@ -1,5 +1,6 @@
 """`hansard replay`: events as they came, a message as a person reads it, points, differences, keys."""
 
+import re
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ def test_it_tells_what_happened_in_order(store: Path) -> None:
     done = hansard("replay", "agent/1", store=store)
     assert (done.code, done.err) == (0, "")
     lines = [line.partition("Z")[0] for line in done.out.splitlines()]
-    told = [line[27:] if line[:4].strip().isdecimal() else line for line in lines]
+    told = [line[33:] if line[:4].strip().isdecimal() else line for line in lines]
     assert told == [
         "· created: title = Refund, user = u7",
         "system",
@@ -37,46 +38,25 @@ def test_it_tells_what_happened_in_order(store: Path) -> None:
     ]
 
 
-def test_a_streamed_message_is_told_once(tmp_path: Path) -> None:
-    """Text that never was a part continues the message; one with tool calls is told completely."""
-    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    with library.open(tmp_path) as opened:
-        session = opened.session("s")
-        with session.stream(gather=1) as message:
-            for text in ("It was ", "sent.\n", "On Monday."):
-                message.write(text)
-        with session.stream() as message:
-            message.write("Let me look.")
-            message.finish({"role": "assistant", "content": "Let me look.", "tool_calls": [call]})
-    done = hansard("replay", "s", store=tmp_path)
-    assert [line[27:] if line[:4].strip() else line for line in done.out.splitlines()] == [
-        "assistant, streamed",
-        "    It was sent.",
-        "    On Monday.",
-        "end of the message that began at 1",
-        "assistant, streamed",
-        "    Let me look.",
-        "assistant",
-        "    Let me look.",
-        "    → look({})",
-    ]
-
-
 def test_emptied_stream_parts_are_not_called_discarded(tmp_path: Path) -> None:
-    """After a compaction, parts of a complete message are not printed; only a discarded one is called so."""
-    with library.open(tmp_path) as opened:
-        session = opened.session("s")
+    """Parts that a redaction has emptied are not printed; only a discarded message is called so."""
+    secret = "gh" + "p_x7Kd9mQ2vB5nR8tY1wZ4x7Kd9mQ2vB5nR8tY"
+    with library.open("memory:") as source, library.open(tmp_path) as opened:
+        session = source.session("s")
         with session.stream(gather=0, role="assistant") as message:
-            message.write("It was ")
-            message.write("sent.")
+            message.write(f"Use {secret[:9]}")
+            message.write(secret[9:])
         with session.stream(gather=0, role="assistant") as message:
             message.write("No")
             message.discard()
-        session.compact()
+        opened.import_session(session.export())
     done = hansard("replay", "s", store=tmp_path)
-    assert [line[27:] if line[:4].strip() else line for line in done.out.splitlines()] == [
-        "assistant",
-        "    It was sent.",
+    assert [line[33:] if line[:4].strip() else line for line in done.out.splitlines()] == [
+        "assistant, streamed",
+        "    Use [redacted: GitHub token]",
+        "end of the message that began at 1",
+        "assistant, streamed",
+        "    No",
         "· the streamed message was discarded",
     ]
 
@@ -131,22 +111,6 @@ def test_a_part_is_played(words: tuple[str, ...], seqs: list[int], store: Path) 
     assert [event["seq"] for event in done.lines] == seqs
 
 
-def test_times_are_points_too(store: Path) -> None:
-    """--from, --to and --at take a time; an event at that very time is in."""
-    events = hansard("replay", "agent/1", "--json", store=store).lines
-    stamps = [event["time"] for event in events]
-    done = hansard(
-        "replay", "agent/1", "--json", "--from", stamps[3], "--to", stamps[5], store=store
-    )
-    played = [event["seq"] for event in done.lines]
-    assert played[0] <= 4
-    assert played[-1] >= 6
-    assert all(stamps[3] <= event["time"] <= stamps[5] for event in done.lines)
-    state = hansard("replay", "agent/1", "--at", stamps[4], "--json", store=store).json
-    assert stamps[state["at"] - 1] == stamps[4]
-    assert hansard("replay", "agent/1", "--at", "1999-01-01", "--json", store=store).json["at"] == 0
-
-
 def test_at_shows_state_and_view_of_that_point(store: Path) -> None:
     """`--at` gives what the library gives at that seq, or at that label: state and model view."""
     with library.open(store, read_only=True) as opened:
@@ -162,15 +126,6 @@ def test_at_shows_state_and_view_of_that_point(store: Path) -> None:
     assert "model view at seq 5:" in told
     assert '→ lookup({"order": 42, "deep": true})' in told
     assert "It was sent" not in told
-
-
-def test_diff_compares_two_points(store: Path) -> None:
-    """`replay ID --diff A B` prints what `diff ID@A ID@B` prints, and exits with 0."""
-    for extra in ((), ("--json",)):
-        done = hansard("replay", "agent/1", "--diff", "3", "12", *extra, store=store)
-        compared = hansard("diff", "agent/1@3", "agent/1@12", *extra, store=store)
-        assert done == compared._replace(code=0)
-        assert compared.code == 1
 
 
 def test_speed_pauses_as_it_was(store: Path) -> None:
@@ -194,28 +149,13 @@ def test_speed_pauses_as_it_was(store: Path) -> None:
     assert pauses("--speed", f"{slow:.12f}") == [10.0] * sum(gap > 0 for gap in gaps)
 
 
-@pytest.mark.parametrize("words", [("replay", "--to", "2"), ("show",), ("tail", "-n", "12")])
-def test_markdown_is_rendered_on_request(
-    words: tuple[str, ...], store: Path, terminal: OpenTerminal
-) -> None:
-    """--markdown renders it on a terminal, and not in a pipe; without it every character is shown."""
-    shown = terminal(*words, "agent/1", "--markdown", store=store, rows=50)
-    assert shown.wait() == 0
-    assert "    You are helpful." in shown.lines
-    assert b"\x1b[1mhelpful" in shown.raw
-    plain = terminal(*words, "agent/1", store=store, rows=50)
-    assert plain.wait() == 0
-    assert "    You are **helpful**." in plain.lines
-    assert "    You are **helpful**.\n" in hansard(*words, "agent/1", "--markdown", store=store).out
-
-
 def test_stepping_by_key(store: Path, terminal: OpenTerminal) -> None:
     """--step goes forward and back by key, to the ends, to a number; resizes; and leaves with q."""
     shown = terminal("replay", "agent/1", "--step", store=store)
     shown.wait_for("event 1, 1 of 12")
     for keys, wanted in (
         ("n", "event 2,"),
-        (" ", "event 3,"),
+        ("\x1b[B", "event 3,"),
         ("\x1b[C", "event 4,"),
         ("p", "event 3,"),
         ("\x1b[D", "event 2,"),
@@ -247,3 +187,111 @@ def test_stepping_is_left_by_ctrl_c(store: Path, terminal: OpenTerminal) -> None
     shown.type("\x03")
     assert shown.wait() == 130
     assert b"\x1b[?1049l" in shown.raw
+
+
+def test_messages_that_a_model_no_longer_sees_are_marked(tmp_path: Path) -> None:
+    """Reverted and superseded messages say so, redacted ones are named, as the model view is."""
+    with library.open(tmp_path / "s", durability="os") as store:
+        session = store.session("a")
+        for number in range(1, 7):
+            session.add_message({"role": "user", "content": f"number {number}"})
+        session.summarize(upto=2, message={"role": "system", "content": "both"})  # 7
+        session.redact(3)  # 8
+        session.revert(8)  # 9: nothing is lost by it
+        session.add_message({"role": "user", "content": "number 10"})
+        session.revert(9)  # 11
+        model = {seq for seq, _ in session.numbered()}
+    done = hansard("replay", "a", store=tmp_path / "s").out
+    marks = dict(
+        re.findall(r"^ +(\d+)  \S+ \S+  (?:user|\(redacted message\))(.*)$", done, re.MULTILINE)
+    )
+    assert marks == {
+        "1": " (superseded)",
+        "2": " (superseded)",
+        "3": "",
+        "4": "",
+        "5": "",
+        "6": "",
+        "10": " (reverted)",
+    }
+    assert model == {7, 4, 5, 6}
+    assert re.search(r"^ +3 .*  \(redacted message\)$", done, re.MULTILINE)
+
+
+PICTURE = "iVBORw0KGgo" + "A" * 1025
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}", "detail": "high"},
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": PICTURE},
+        },
+        {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": PICTURE},
+        {"inlineData": {"mimeType": "image/png", "data": PICTURE}},
+    ],
+)
+def test_pictures_are_named_and_not_printed(block: dict[str, object], tmp_path: Path) -> None:
+    """A picture of any provider is its type and size; --full and --json give it as it is."""
+    with library.open(tmp_path / "s", durability="os") as store:
+        store.session("a").add_message({"role": "user", "content": [block]})
+    for words in (("replay", "a"), ("show", "a")):
+        told = hansard(*words, store=tmp_path / "s").out
+        assert "    [image/png, 777 B]\n" in told
+        assert PICTURE not in told
+        for more in ("--full", "--json"):
+            assert PICTURE in hansard(*words, more, store=tmp_path / "s").out
+
+
+def test_a_thread_reads_as_a_conversation(tmp_path: Path) -> None:
+    """The bookkeeping of LangGraph is counted, and shown with --all, --kind or --json."""
+    with library.open(tmp_path / "s", durability="os") as store:
+        session = store.session("a")
+        session.add_message({"role": "user", "content": "hi"})
+        session.append("x.langgraph.checkpoint", {"id": "c1"})
+        session.append("x.langgraph.writes", {"id": "c1"})
+    done = hansard("replay", "a", store=tmp_path / "s")
+    assert "langgraph" not in done.out
+    assert "2 events of LangGraph's bookkeeping not shown; pass --all" in done.err
+    for words in (["--all"], ["--kind", "x.langgraph.*"], ["--json"]):
+        more = hansard("replay", "a", *words, store=tmp_path / "s")
+        assert "x.langgraph.writes" in more.out
+        assert more.err == ""
+
+
+def test_stepping_scrolls_searches_and_shows_what_came_before(
+    tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """--step scrolls a long message line by line and page by page, finds a text, and shows earlier events."""
+    with library.open(tmp_path / "s", durability="os") as store:
+        session = store.session("a")
+        session.add_message({"role": "user", "content": "the beginning"})
+        session.add_message(
+            {"role": "assistant", "content": "\n".join(f"line {n}." for n in range(40))}
+        )
+        session.add_message({"role": "user", "content": "A Needle."})
+    shown = terminal("replay", "a", "--step", store=tmp_path / "s", rows=24)
+    shown.wait_for("event 1, 1 of 3")
+    shown.type("n")
+    shown.wait_for("lines 1 to 20 of 41")
+    shown.wait_for("user: the beginning")
+    shown.type("j")
+    shown.wait_for("lines 2 to 21 of 41")
+    shown.type("  ")
+    shown.wait_for("line 39.")
+    shown.type(" ")
+    shown.wait_for("event 3, 3 of 3")
+    shown.wait_for("assistant: line 0.")
+    shown.type("/beginn")
+    shown.wait_for("/beginn▏ (Enter)")
+    shown.type("\r")
+    shown.wait_for("event 1, 1 of 3")
+    shown.type("/needle\r")
+    shown.wait_for("event 3, 3 of 3")
+    shown.type("/nowhere\r")
+    shown.wait_for("not found: nowhere")
+    shown.type("q")
+    assert shown.wait() == 0

@@ -64,23 +64,12 @@ def test_what_was_found_stands_out(width: int, store: Path, terminal: OpenTermin
     assert b"1 hit. To read on: hansard replay agent/1 --from 3\x1b[0m\r\n" in shown.raw
 
 
-def test_a_title_is_read_on_with_show(store: Path, terminal: OpenTerminal) -> None:
-    """A hit that is a title has no seq to begin at: it is shown, with its id as a shell takes it."""
-    with library.open(store, durability="os") as opened:
-        opened.create("odd one", metadata={"title": "Zebra"})
-    shown = terminal("search", "zebra", store=store, columns=120)
-    assert shown.wait() == 0
-    assert "To read on: hansard show 'odd one'" in shown.text
-
-
-def test_the_index_is_kept_unless_it_is_not_wanted(store: Path) -> None:
-    """--no-index finds the same and writes nothing; without it the index is kept for the next search."""
-    before = sorted(store.iterdir())
-    without = hansard("search", "refund", "--no-index", "--json", store=store)
-    assert without.code == 0
-    assert sorted(store.iterdir()) == before
-    assert hansard("search", "refund", "--json", store=store).out == without.out
+def test_the_index_is_kept(store: Path) -> None:
+    """A search keeps the index for the next one, which finds the same."""
+    first = hansard("search", "refund", "--json", store=store)
+    assert first.code == 0
     assert index_of(store).exists()
+    assert hansard("search", "refund", "--json", store=store).out == first.out
 
 
 def test_a_damaged_session_is_passed_over_and_named(store: Path) -> None:
@@ -90,4 +79,4 @@ def test_a_damaged_session_is_passed_over_and_named(store: Path) -> None:
     samples.damage(store)
     done = hansard("search", "refund", "--json", store=store)
     assert [line["session"] for line in done.lines] == ["good"]
-    assert "damaged and were not searched; `hansard ls --damaged` lists them" in done.err
+    assert "sessions are damaged, and not searched; `hansard ls --damaged` lists them" in done.err

@@ -42,3 +42,6 @@ def test_a_person_reads_title_state_and_messages(store: Path, terminal: OpenTerm
     assert shown.wait() == 0
     assert "agent/1 at 5" in shown.text
     assert "Another way." in shown.text
+    part = hansard("show", "agent/1", "-n", "2", store=store).out
+    assert "model view: 2 of 5 messages" in part
+    assert ("It was sent." in part, "I asked twice." in part) == (True, False)

@@ -22,6 +22,22 @@ def test_the_last_events_of_a_session(store: Path) -> None:
     assert "Another way." in hansard("tail", "agent/1-b", store=store).out
 
 
+def test_the_last_events_of_all_sessions(store: Path) -> None:
+    """`tail` without an id prints the newest events of all sessions by time, inherited ones once."""
+    with library.open(store, durability="os") as opened:
+        opened.session("b").add_message({"role": "user", "content": "later"})
+        opened.session("agent/1").add_message({"role": "user", "content": "last"})
+    done = hansard("tail", "-n", "3", "--json", store=store)
+    assert [(event["session"], event["seq"]) for event in done.lines] == [
+        ("agent/1-b", 7),
+        ("b", 1),
+        ("agent/1", 13),
+    ]
+    everything = hansard("tail", "-n", "100", "--json", store=store).lines
+    assert len(everything) == len({(event["session"], event["seq"]) for event in everything}) == 16
+    assert "agent/1  user" in hansard("tail", "-n", "1", store=store).out
+
+
 def test_all_sessions_are_followed(store: Path) -> None:
     """`tail -f` without an id prints what comes in any session, also in new ones, each with its session."""
     process = start("tail", "-f", "--prefix", "new/", "--json", store=store)

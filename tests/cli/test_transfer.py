@@ -14,9 +14,6 @@ def messages(store: Path, session_id: str = "agent/1") -> list[dict[str, object]
         return opened.session(session_id).messages()
 
 
-# -- export -------------------------------------------------------------------------------------
-
-
 def test_what_export_writes_import_takes_in(store: Path, tmp_path: Path) -> None:
     """N-88: from store to store through a pipe; a second import does nothing."""
     out = hansard("export", "agent/1-b", "--unredacted", store=store)
@@ -53,9 +50,29 @@ def test_a_file_is_complete_and_overwrites_none(store: Path, tmp_path: Path) -> 
     assert "--force" in refused.err
     assert len(refused.err.splitlines()) == 1
     assert path.read_text() == "mine"
-    assert hansard("export", "agent/1", "-o", path, "--force", store=store).code == 0
+    told = hansard("export", "agent/1", "--as", "jsonl", "-o", path, "--force", store=store)
+    assert told.code == 0
     assert path.read_text().startswith('{"hansard":"export"')
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_the_ending_of_the_file_decides_the_format(store: Path, tmp_path: Path) -> None:
+    """Without --as, .html, .md and .markdown are transcripts, and any other ending is JSONL."""
+    heads = {
+        "<!DOCTYPE html>": ("a.html", "b.HTML"),
+        "# ": ("a.md", "a.markdown"),
+        '{"hansard":"export"': ("a.jsonl", "a.txt", "a"),
+    }
+    for head, names in heads.items():
+        for name in names:
+            assert hansard("export", "agent/1", "-o", tmp_path / name, store=store).code == 0
+            assert (tmp_path / name).read_text().startswith(head)
+    short = hansard("export", "agent/1", "--as", "md", store=store).out
+    assert short == (tmp_path / "a.md").read_text()
+    (tmp_path / "pages.html").mkdir()
+    into = hansard("export", "agent/1", "-o", tmp_path / "pages.html", store=store)
+    assert into.code == 0
+    assert os.listdir(tmp_path / "pages.html") == ["agent%2F1.jsonl"]
 
 
 def test_several_sessions_are_several_files(store: Path, tmp_path: Path) -> None:
@@ -84,9 +101,6 @@ def test_what_is_exported_is_redacted_unless_told(tmp_path: Path) -> None:
     assert secret in (tmp_path / "raw").read_text()
 
 
-# -- import -------------------------------------------------------------------------------------
-
-
 def test_import_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
     """N-84, N-88, N-89: a cut file, no file, another session there: the others are in, and the exit is 1."""
     complete, cut = tmp_path / "complete", tmp_path / "cut"
@@ -107,9 +121,6 @@ def test_import_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
     copied = hansard("import", "-", "--id", "copy", store=target, input=fork)
     assert copied.code == 0
     assert len(messages(target, "agent/1-b")) == 1
-
-
-# -- copy ---------------------------------------------------------------------------------------
 
 
 def test_copy_copies_and_goes_on(store: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 import hansard as library
 from hansard.cli.commands import ls as lineages
 from tests.cli import samples
-from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
 
 
@@ -50,17 +49,6 @@ def test_the_complete_lineage_is_drawn(named: str, family: Path) -> None:
     ]
 
 
-def test_all_sessions_or_those_that_are_named(family: Path, terminal: OpenTerminal) -> None:
-    """--all draws strangers too; several names draw each family once."""
-    assert "stranger" in drawn(hansard("tree", "--all", store=family).out)
-    several = hansard("tree", "two", "one", "stranger", store=family).out
-    assert drawn(several) == ["root", "├─ one", "│  └─ one-and-a-half", "└─ two", "stranger"]
-    shown = terminal("tree", "two", store=family, columns=40)
-    assert shown.wait() == 0
-    assert "│  └─ one-and-a-half" in shown.text
-    assert b"\x1b[1;33mtwo" in shown.raw
-
-
 def test_forks_of_a_deleted_session_say_so(family: Path) -> None:
     """N-51: a deleted parent is not in the tree; its forks are roots and name it."""
     assert hansard("rm", "root", "--yes", store=family).code == 0
@@ -100,15 +88,6 @@ def test_a_long_chain_is_drawn_in_bounded_lines() -> None:
     assert max(len(node.drawn) for node in nodes) <= 32
     assert nodes[10].drawn == "   " * 9 + "└─ "
     assert nodes[11].drawn == "… " + "   " * 9 + "└─ "
-
-
-def test_a_cycle_is_drawn_once() -> None:
-    """N-52: sessions that are each other's parents are all drawn, each once."""
-    ring = [info("a", "c"), info("b", "a"), info("c", "b"), info("d", "d")]
-    parents = {one.id: one.parent for one in ring if one.parent is not None}
-    nodes = lineages.forest(ring, parents, 10)
-    assert [node.info.id for node in nodes] == ["a", "b", "c", "d"]
-    assert [node.depth for node in nodes] == [0, 1, 2, 0]
 
 
 def test_a_namesake_is_not_a_parent(tmp_path: Path) -> None:

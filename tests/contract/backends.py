@@ -81,6 +81,20 @@ def append(log: Log, events: Sequence[NewEvent], **options: Any) -> list[Event]:
     return log.append(AppendRequest(events, **options))
 
 
+def begin(
+    context: Context,
+    events: Sequence[NewEvent],
+    before: int,
+    session_id: str = "s",
+    key: str | None = None,
+) -> list[Event]:
+    """Begin a session after a seq, and return its events."""
+    with context.backend.stage(session_id, before=before) as stage:
+        stage.append(events, key=key)
+        stage.publish()
+    return everything(context.log(session_id))
+
+
 def everything(log: Log, after: int = 0, upto: int | None = None) -> list[Event]:
     """Return the events that `read` yields."""
     return [event for chunk in log.reader().read(after, upto) for event in chunk.events()]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hansard.backend.contract import Log
-from hansard.errors import SeqConflict, SessionExists
+from hansard.errors import InvalidEvent, SeqConflict, SessionExists
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
 from tests.contract.backends import (
@@ -24,8 +24,6 @@ from tests.contract.backends import (
 )
 
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-
-# -- append -------------------------------------------------------------------------------------
 
 
 def test_the_first_append_makes_the_session(context: Context) -> None:
@@ -111,9 +109,6 @@ def test_the_head_says_where_the_session_stands(context: Context) -> None:
     assert log.reader().size() > size
 
 
-# -- batch --------------------------------------------------------------------------------------
-
-
 def test_a_batch_is_appended_in_order(context: Context) -> None:
     """Several events in one append get seqs that follow one another, in the order given."""
     log = context.log()
@@ -153,9 +148,6 @@ def test_no_reader_sees_half_a_batch(context: Context) -> None:
             seen = len(found)
 
     together([write, read])
-
-
-# -- expected_seq -------------------------------------------------------------------------------
 
 
 def test_an_append_needs_the_expected_seq(context: Context) -> None:
@@ -198,16 +190,18 @@ def test_new_only_makes_or_refuses(context: Context) -> None:
     assert len(everything(context.log("raced"))) == 1
 
 
-# -- key ----------------------------------------------------------------------------------------
-
-
 def test_a_key_counts_once(context: Context) -> None:
     """A second append with a key returns the events of the first, of which the first event has the key."""
     log = context.log()
     append(log, [message("before")])
     first = append(log, [message("a"), metadata(b=1), message("c")], key="turn")
     append(log, [message("after")])
-    assert append(log, [message("something else")], key="turn") == first
+    again = append(log, [message("something"), metadata(b=2), message("else")], key="turn")
+    assert again == first
+    assert [event.repeated for event in [*first, *again]] == [False] * 3 + [True] * 3
+    for other in ([message("a")], [message("a"), message("b"), message("c")]):
+        with pytest.raises(InvalidEvent, match="key 'turn' was used for 3 events"):
+            append(log, other, key="turn")
     assert [event.key for event in everything(log)] == [None, "turn", None, None, None]
 
 
@@ -217,6 +211,15 @@ def test_a_known_key_comes_before_a_conflict(context: Context) -> None:
     first = append(log, [message("a")], key="k", expected_seq=0)
     append(log, [message("b")])
     assert append(log, [message("a")], key="k", expected_seq=0) == first
+
+
+def test_a_key_of_a_replaced_event_is_known(context: Context) -> None:
+    """A retry returns an event whose kind a repair or a redacted copy has replaced."""
+    log = context.log()
+    for kind in ("event.lost", "message.redacted"):
+        replaced = NewEvent(kind, b'{"kind":"message.added"}', control=False)
+        first = append(log, [replaced], key=kind)
+        assert append(log, [message("a")], key=kind) == first
 
 
 def test_keys_are_any_text(context: Context) -> None:
@@ -250,9 +253,6 @@ def test_a_key_counts_once_among_threads(context: Context) -> None:
     assert len(everything(log)) == 6
 
 
-# -- threads ------------------------------------------------------------------------------------
-
-
 def test_threads_share_a_session(context: Context) -> None:
     """8 threads × 50 appends: every event once, seqs without gaps, each writer's order kept."""
     writers, each = 8, 50
@@ -267,3 +267,22 @@ def test_threads_share_a_session(context: Context) -> None:
         own = [event for event in events if contents([event])[0][0] == name]
         assert own == returned[name], f"events of writer {name}"
         assert [turn for _, turn in contents(own)] == list(range(each)), f"order of writer {name}"
+
+
+def test_appends_and_reads_are_counted(context: Context) -> None:
+    """A batch is one append with its events, a repeated key none, and a refused one is an error."""
+    counters, log = context.backend.counters, context.log()
+    before = counters.metrics()
+    append(log, [message("one")])
+    append(log, [message("two"), message("three")], key="k")
+    append(log, [message("two"), message("three")], key="k")
+    with pytest.raises(SeqConflict):
+        append(log, [message("four")], expected_seq=1)
+    append(log, [message("four")])
+    reads = counters.metrics().reads
+    log.reader()
+    after = counters.metrics()
+    assert (after.appends - before.appends, after.events - before.events) == (3, 4)
+    assert after.errors - before.errors == 1
+    assert after.bytes - before.bytes >= 4 * len(message("one").data)
+    assert after.reads - reads == 1

@@ -5,9 +5,7 @@ import pytest
 
 from hansard.backend.contract import CompactionFilter, Log
 from hansard.errors import SeqConflict, SessionDeleted, SessionNotFound
-from hansard.event import codec
 from hansard.event.event import Event, NewEvent
-from hansard.event.kinds import MESSAGE_PART
 from tests.contract.backends import (
     Context,
     append,
@@ -22,9 +20,7 @@ from tests.contract.backends import (
 _LEVEL = 1
 
 #: Compact, and forget nothing.
-NOTHING = CompactionFilter(
-    lambda event: event, frozenset(), frozenset(), {}, lambda _seq, _ended: False
-)
+NOTHING = CompactionFilter(lambda event: event)
 
 _INSTEAD = b'{"message":null,"redacted":true}'
 
@@ -37,10 +33,7 @@ def _without(*seqs: int) -> CompactionFilter:
             return event
         return Event(event.seq, event.stamp, event.kind, _INSTEAD, event.key)
 
-    replaced = dict.fromkeys(seqs, b"")
-    return CompactionFilter(
-        mask, frozenset(seqs), frozenset(), replaced, lambda _seq, _ended: False
-    )
+    return CompactionFilter(mask, dict.fromkeys(seqs, b""))
 
 
 def _everything_said(log: Log) -> list[object]:
@@ -92,7 +85,7 @@ def test_keys_survive_compaction(context: Context) -> None:
     for number in range(3):
         append(log, [message(number)], key=f"k{number}")
         log.compact(NOTHING, level=_LEVEL)
-    assert append(log, [message("again")], key="k") == first
+    assert append(log, [message("again"), message("x")], key="k") == first
     assert there(log.reader().head(), "head").seq == 5
 
 
@@ -127,29 +120,13 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
             return event
         return Event(event.seq, event.stamp, event.kind, _INSTEAD, event.key)
 
-    forget = CompactionFilter(mask, frozenset(), frozenset(), {}, lambda _seq, _ended: False)
+    forget = CompactionFilter(mask)
     for bound, erased in ((5, 4), (5, 0), (10, 4), (10, 0)):
         blanked = log.compact(msgspec.structs.replace(forget, before=bound), level=_LEVEL).blanked
         assert blanked == erased, f"the number of events erased before {bound}"
         assert everything(log) == [mask(event) for event in before]
     assert log.reader().controls() == done
     assert append(log, [message("x")], key="3")[0].seq == said[3].seq
-
-
-def test_parts_stay_unless_they_may_go(context: Context) -> None:
-    """Stream parts stay if they must not be dropped; the complete message stays in any case."""
-    log = context.log()
-    for text in ("a", "b"):
-        part = codec.encode({"stream": "st", "text": text})
-        append(log, [NewEvent(MESSAGE_PART, part, control=False)])
-    added = codec.encode({"message": {"role": "user", "content": "ab"}, "stream": "st"})
-    append(log, [NewEvent("message.added", added, control=False)])
-    before = everything(log)
-    log.compact(NOTHING, level=_LEVEL)
-    assert everything(log) == before
-    log.compact(msgspec.structs.replace(NOTHING, drop_part=lambda _seq, _ended: True), level=_LEVEL)
-    assert everything(log)[2] == before[2]
-    assert [event.seq for event in everything(log)] == [1, 2, 3]
 
 
 def test_appends_and_compaction_at_the_same_time(context: Context) -> None:

@@ -63,9 +63,6 @@ def robbed(backend: Backend, name: str) -> Cursor:
     return cursor
 
 
-# -- positions --------------------------------------------------------------------------------------
-
-
 def test_a_cursor_is_where_it_was_left(context: Context) -> None:
     """A cursor that is closed and opened again has the positions of its last moves."""
     cursor = Cursor(context.backend, "c")
@@ -121,9 +118,6 @@ def test_a_log_of_many_moves_stays_small(context: Context) -> None:
     assert head.seq >= 1_500
     cursor.close()
     assert _kept(context.backend, "c") == kept
-
-
-# -- names ------------------------------------------------------------------------------------------
 
 
 def test_cursors_are_kept_apart(context: Context) -> None:
@@ -182,9 +176,6 @@ def test_bad_names_of_cursors_are_refused(context: Context) -> None:
             with pytest.raises(InvalidSessionId):
                 call(context.backend, bad)  # type: ignore[arg-type]
     assert cursors(context.backend) == []
-
-
-# -- one consumer at a time -------------------------------------------------------------------------
 
 
 def test_one_consumer_has_a_cursor_at_a_time(context: Context) -> None:
@@ -260,9 +251,6 @@ def test_handles_share_cursors(context: Context) -> None:
     assert _kept(context.backend, "c") == {"s": 5}
     assert drop_cursor(other, "c")
     assert cursors(context.backend) == []
-
-
-# -- rivals -----------------------------------------------------------------------------------------
 
 
 def test_opening_fences_every_earlier_holder(context: Context) -> None:
@@ -359,9 +347,6 @@ def test_a_dropped_cursor_is_not_created_again(
                 cursor.move({"s": 3})
     assert cursors(context.backend) == []
     assert _kept(context.backend, "c") == {}
-
-
-# -- replacing --------------------------------------------------------------------------------------
 
 
 def test_a_replaced_log_continues(context: Context) -> None:

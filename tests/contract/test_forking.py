@@ -1,4 +1,4 @@
-"""Checks of what forks and streams are made of: `before`, `first`, `ancestor`, `durable=False`, `sync`."""
+"""Checks of forks and streams: where sessions begin, `first`, `ancestor`, `durable=False`, `sync`."""
 
 import pytest
 
@@ -8,6 +8,7 @@ from hansard.event.event import Event
 from tests.contract.backends import (
     Context,
     append,
+    begin,
     contents,
     everything,
     is_first,
@@ -28,14 +29,11 @@ def _back(log: Log, upto: int | None = None, after: int = 0) -> list[Event]:
     return [event for chunk in reversed(chunks) for event in chunk]
 
 
-# -- before -------------------------------------------------------------------------------------
-
-
 def test_a_session_can_begin_at_any_seq(context: Context) -> None:
-    """A session created with `before` has its first event at the next seq, and continues from there."""
+    """A session that begins after a seq has its first event at the next one, and continues from there."""
     for before in (1, 10, 2**40):
         log = context.log(f"s{before}")
-        events = append(log, [message("a"), metadata(n=1)], new_only=True, before=before)
+        events = begin(context, [message("a"), metadata(n=1)], before, log.session_id)
         assert [event.seq for event in events] == [before + 1, before + 2]
         events += append(log, [message("b")])
         head = there(log.reader().head(), "head")
@@ -47,27 +45,18 @@ def test_a_session_can_begin_at_any_seq(context: Context) -> None:
         assert log.verify() == []
 
 
-def test_before_counts_only_for_what_begins(context: Context) -> None:
-    """`before` says nothing to a session that exists: its seqs go on without a gap."""
-    log = context.log()
-    append(log, [message("a")])
-    (event,) = append(log, [message("b")], before=10)
-    assert event.seq == 2
-    assert [found.seq for found in everything(log)] == [1, 2]
-
-
 def test_what_does_not_exist_is_at_0_wherever_it_begins(context: Context) -> None:
-    """`expected_seq=0` matches a session that does not exist, also with `before`; then its own seq does."""
+    """Only `expected_seq=0` matches a session that does not exist; then its own seq does."""
     log = context.log()
     with pytest.raises(SeqConflict):
-        append(log, [message("a")], expected_seq=7, before=7)
+        append(log, [message("a")], expected_seq=7)
     assert log.reader().head() is None
-    append(log, [message("a")], expected_seq=0, before=7, key="k")
+    begin(context, [message("a")], 7)
     with pytest.raises(SeqConflict) as caught:
         append(log, [message("b")], expected_seq=0)
     assert (caught.value.expected, caught.value.actual) == (0, 8)
     with pytest.raises(SessionExists):
-        append(log, [message("b")], new_only=True, before=7)
+        append(log, [message("b")], new_only=True)
     (event,) = append(log, [message("b")], expected_seq=8)
     assert event.seq == 9
 
@@ -75,14 +64,11 @@ def test_what_does_not_exist_is_at_0_wherever_it_begins(context: Context) -> Non
 def test_keys_of_a_session_that_begins_late_count_once(context: Context) -> None:
     """A key of the first append, and of a later one, returns its own events, with their seqs."""
     log = context.log()
-    first = append(log, [message("a"), message("b")], key="k", before=100)
+    first = begin(context, [message("a"), message("b")], 100, key="k")
     second = append(log, [message("c")], key="l")
-    assert append(log, [message("x")], key="k", before=3) == first
+    assert append(log, [message("x"), message("y")], key="k") == first
     assert append(log, [message("x")], key="l") == second
     assert len(everything(log)) == 3
-
-
-# -- first --------------------------------------------------------------------------------------
 
 
 def test_first_is_the_first_event_of_the_session_itself(context: Context) -> None:
@@ -90,7 +76,7 @@ def test_first_is_the_first_event_of_the_session_itself(context: Context) -> Non
     for before in (0, 5):
         log = context.log(f"s{before}")
         assert log.reader().first() is None
-        events = append(log, [metadata(n=1), message("a")], before=before)
+        events = begin(context, [metadata(n=1), message("a")], before, log.session_id)
         assert is_first(log, events[0])
         mixed(log)
         assert is_first(log, events[0])
@@ -109,11 +95,8 @@ def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
     context.backend.delete("s")
     context.backend.purge("s")
     assert log.reader().first() is None
-    (new,) = append(log, [message("new")], before=3)
+    (new,) = begin(context, [message("new")], 3)
     assert is_first(log, new)
-
-
-# -- ancestor -----------------------------------------------------------------------------------
 
 
 def test_an_ancestor_can_be_read_from_the_trash(context: Context) -> None:
@@ -156,9 +139,6 @@ def test_another_handle_reads_ancestors_from_the_trash(context: Context) -> None
     assert warm.reader().controls()[-1] == events[-1]
 
 
-# -- durable, sync ------------------------------------------------------------------------------
-
-
 def test_what_is_not_durable_yet_can_be_read_at_once(context: Context) -> None:
     """Events that need not be durable are there like any others, in order, before and after a `sync`."""
     log = context.log()
@@ -170,7 +150,8 @@ def test_what_is_not_durable_yet_can_be_read_at_once(context: Context) -> None:
     for _ in range(2):
         assert [event.seq for event in everything(log)] == [1, 2, 3, 4, 5]
         assert contents(everything(log)) == ["a", "b", "c", "d"]
-        assert append(log, [message("x")], key="k", durable=False) == first[1:3]
+        again = append(log, [message("x"), metadata(n=2)], durable=False, key="k")
+        assert again == first[1:3]
         log.sync()
     with pytest.raises(SeqConflict):
         append(log, [message("x")], expected_seq=1, durable=False)

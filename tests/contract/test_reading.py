@@ -8,14 +8,13 @@ from tests.contract.backends import (
     PATIENCE,
     Context,
     append,
+    begin,
     everything,
     message,
     metadata,
     mixed,
     together,
 )
-
-# -- read ---------------------------------------------------------------------------------------
 
 
 def test_an_unknown_session_reads_as_empty(context: Context) -> None:
@@ -33,7 +32,7 @@ def test_every_range_is_the_list_s_slice(context: Context) -> None:
     """`read` and `read_back` yield the events with after < seq <= upto, wherever the session begins."""
     for before in (0, 4):
         log = context.log(f"s{before}")
-        events = append(log, [metadata(n=0)], before=before) + mixed(log)
+        events = begin(context, [metadata(n=0)], before, log.session_id) + mixed(log)
         seqs = range(events[-1].seq + 3)
         for after in seqs:
             for upto in (None, *seqs):
@@ -62,16 +61,11 @@ def test_a_reader_shows_one_moment(context: Context) -> None:
     mixed(log)
     assert _answers(asked) == then
     assert _answers(unasked) == then
-    log.compact(CompactionFilter(lambda event: event, frozenset(), frozenset(), {}, _keep), level=1)
+    log.compact(CompactionFilter(lambda event: event), level=1)
     append(log, [metadata(later=True)])
     assert _answers(asked) == then
     assert _answers(unasked) == then
     assert _answers(log.reader()) != then
-
-
-def _keep(seq: int, ended: int) -> bool:
-    del seq, ended
-    return False
 
 
 def _answers(reader: LogReader) -> list[object]:
@@ -120,12 +114,12 @@ def test_a_chunk_shows_its_messages_three_ways(context: Context) -> None:
     append(log, [message('\u2028 \x7f \U0001f600 " \\ \n'), message({"deep": [1, 1.0, None]})])
     for after, upto in ((0, None), (3, None), (0, 9), (4, 7)):
         for chunk in log.reader().read(after, upto):
-            _compare(chunk)
+            _check_three_ways(chunk)
     for chunk in log.reader().read_back(8):
-        _compare(chunk)
+        _check_three_ways(chunk)
 
 
-def _compare(chunk: Chunk) -> None:
+def _check_three_ways(chunk: Chunk) -> None:
     events = [event for event in chunk.events() if event.kind == MESSAGE_ADDED]
     wanted = [(event.seq, event.data["message"]) for event in events]
     assert chunk.messages() == wanted
@@ -146,9 +140,6 @@ def test_what_is_handed_out_is_the_caller_s(context: Context) -> None:
             found.clear()
     (again,) = log.reader().read()
     assert again.messages() == [(1, {"role": "user", "content": {"list": [1]}})]
-
-
-# -- read_back ----------------------------------------------------------------------------------
 
 
 def test_chunks_backwards_begin_at_the_end(context: Context) -> None:
@@ -177,9 +168,6 @@ def _fill(log: Log) -> None:
         append(log, [message("x" * 900 + str(start + place)) for place in range(90)])
 
 
-# -- controls -----------------------------------------------------------------------------------
-
-
 def test_controls_are_the_control_events(context: Context) -> None:
     """`controls` returns the control events with after < seq <= upto, in order, and no others."""
     log = context.log()
@@ -200,9 +188,6 @@ def test_controls_are_the_control_events(context: Context) -> None:
             assert log.reader().controls(upto, after=after) == rest, (
                 f"controls({upto}, after={after})"
             )
-
-
-# -- wait ---------------------------------------------------------------------------------------
 
 
 def test_wait_tells_whether_there_is_an_event(context: Context) -> None:

@@ -1,18 +1,20 @@
 """Checks of complete sessions: the trash, purging, the audit log, stamps, salvage."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 import pytest
 
-from hansard.backend.contract import AUDIT
+from hansard.backend.contract import AUDIT, AppendRequest, Backend, Log
 from hansard.errors import (
+    Held,
     InvalidSessionId,
     SeqConflict,
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.event.event import NewEvent
+from hansard.event.event import Event, NewEvent
 from tests.contract.backends import (
     Context,
     append,
@@ -29,9 +31,6 @@ from tests.contract.test_keeping import BAD_IDS, IDS
 
 def _record(number: int) -> NewEvent:
     return NewEvent("session.deleted", b'{"session":"s","seq":%d}' % number, control=False)
-
-
-# -- the trash ----------------------------------------------------------------------------------
 
 
 def test_the_trash_lists_what_can_be_restored(context: Context) -> None:
@@ -90,7 +89,79 @@ def test_nothing_is_appended_between_the_look_and_the_deed(context: Context) -> 
         assert sum(done) == 1
 
 
-# -- purging ------------------------------------------------------------------------------------
+def _mark(log: Log) -> list[Event]:
+    return append(log, [NewEvent("session.held", b"{}", control=True)])
+
+
+def _checks(backend: Backend, session_id: str) -> Callable[[], None]:
+    """Return a check that refuses a session with a mark."""
+
+    def check() -> None:
+        events = backend.log(session_id, from_trash=True).reader().controls()
+        if any(event.kind == "session.held" for event in events):
+            raise Held("held", session=session_id, reason="")
+
+    return check
+
+
+def test_a_check_that_raises_prevents_the_deed(context: Context) -> None:
+    """A `check` sees all acknowledged events; if it raises, nothing is deleted or appended."""
+    log, check = context.log(), _checks(context.backend, "s")
+    before = mixed(log)
+    (event,) = log.append(AppendRequest([message("checked")], check=check))
+    assert everything(log) == [*before, event]
+    (mark,) = _mark(log)
+    for deed in (
+        lambda: log.append(AppendRequest([message("refused")], check=check)),
+        lambda: context.backend.delete("s", check=check),
+        lambda: context.backend.delete("s", check=check, timeout=0.0),
+    ):
+        with pytest.raises(Held):
+            deed()
+    assert everything(log) == [*before, event, mark]
+    with pytest.raises(SessionNotFound):
+        context.backend.delete("missing", check=check)
+
+
+@two_handles
+@pytest.mark.parametrize("is_deletion", [True, False])
+def test_nothing_is_appended_between_a_check_and_its_deed(
+    context: Context, is_deletion: bool
+) -> None:
+    """F-169: no event that a check would refuse is stored between it and what it allowed."""
+    backend, other = context.backend, context.other()
+    outcomes = set()
+    for number in range(20):
+        session_id = f"s{number}"
+        log = context.log(session_id)
+        append(log, [message("first")])
+        check = _checks(backend, session_id)
+
+        def deed(
+            session_id: str = session_id, log: Log = log, check: Callable[[], None] = check
+        ) -> object:
+            if is_deletion:
+                return backend.delete(session_id, check=check)
+            return log.append(AppendRequest([message("checked")], check=check))
+
+        jobs = [
+            partial(succeeds, do, Held, SessionDeleted)
+            for do in (deed, partial(_mark, other.log(session_id)))
+        ]
+        turn = 1 if number % 2 else -1
+        done, marked = together(jobs[::turn])[::turn]
+        if is_deletion:
+            assert done != marked
+        else:
+            kinds = [event.kind for event in everything(log)]
+            assert marked
+            assert kinds == (
+                ["message.added", "message.added", "session.held"]
+                if done
+                else ["message.added", "session.held"]
+            )
+        outcomes.add(done)
+    assert outcomes
 
 
 def test_a_purged_session_is_gone_for_good(context: Context) -> None:
@@ -133,9 +204,6 @@ def test_of_purge_and_restore_one_wins(context: Context) -> None:
         assert everything(context.log(session_id)) == (before if restored else [])
 
 
-# -- the audit log, stamps, salvage ----------------------------------------------------------------
-
-
 def test_the_audit_log_is_no_session(context: Context) -> None:
     """The audit log keeps events like a session, and is in no listing; no id leads to it."""
     backend = context.backend
@@ -166,15 +234,6 @@ def test_of_a_whole_session_everything_is_salvaged(context: Context) -> None:
     with pytest.raises(SessionDeleted):
         list(context.log().salvage())
     assert list(context.backend.log("s", from_trash=True).salvage()) == list(before)
-
-
-def test_a_session_at_rest_is_not_busy(context: Context) -> None:
-    """`is_busy` is false while no thread writes, also for a session that does not exist."""
-    assert not context.log("missing").is_busy()
-    mixed(context.log())
-    assert not context.log().is_busy()
-    (event,) = append(context.log(), [message("after")])
-    assert event.seq > 1
 
 
 @two_handles

@@ -1,14 +1,17 @@
 """Checks of sessions that are built before they are visible, and of what a copy must know."""
 
+import threading
 from functools import partial
 
 import msgspec
 import pytest
 
 from hansard.backend.contract import Backend
-from hansard.errors import Closed, InvalidEvent, SessionDeleted, SessionExists
+from hansard.errors import Closed, InvalidEvent, SessionDeleted, SessionExists, SessionNotFound
 from hansard.event.event import NewEvent
+from hansard.event.kinds import SessionForked
 from tests.contract.backends import (
+    PATIENCE,
     Context,
     append,
     contents,
@@ -167,3 +170,72 @@ def test_what_is_published_is_seen_by_others(context: Context) -> None:
     assert contents(everything(other.log("s"))) == ["a", "b"]
     with pytest.raises(SessionExists):
         _stage(other, "c")
+
+
+def _fork(backend: Backend, forked: SessionForked, session_id: str = "c") -> None:
+    with backend.stage(session_id, before=forked.seq, forked=forked) as stage:
+        stage.append([message("fork")])
+        stage.publish()
+
+
+def test_a_fork_is_published_only_with_its_parent(context: Context) -> None:
+    """F-67: a fork needs its parent up to a seq, in the trash or not; without it, nothing is stored."""
+    backend = context.backend
+    append(context.log(), [message("a"), message("b")])
+    created = there(context.log().reader().head(), "head").created
+    wrong = (
+        SessionForked("missing", 1),
+        SessionForked("s", 3, created),
+        SessionForked("s", 1, "2020-01-01T00:00:00.000000Z"),
+    )
+    for forked in wrong:
+        with pytest.raises(SessionNotFound, match="'c' needs its parent"):
+            _fork(backend, forked)
+        assert there_is(backend)[3:5] == (["s"], [])
+    _fork(backend, SessionForked("s", 2, created))
+    backend.delete("s")
+    _fork(backend, SessionForked("s", 1, created), "d")
+    _fork(backend, SessionForked("s", 1), "e")
+    assert sorted(backend.ids()) == ["c", "d", "e"]
+    with pytest.raises(SessionExists):
+        _fork(backend, SessionForked("s", 1, created), "c")
+
+
+def test_a_refused_purge_changes_nothing(context: Context) -> None:
+    """A purge whose check raises leaves the session in the trash; it can be restored."""
+    append(context.log(), [message("a")])
+    context.backend.delete("s")
+
+    def refuse() -> None:
+        raise SessionExists("a fork")
+
+    with pytest.raises(SessionExists, match="a fork"):
+        context.backend.purge("s", refuse)
+    assert list(context.backend.ids(trash=True)) == ["s"]
+    context.backend.restore("s")
+    assert contents(everything(context.log())) == ["a"]
+
+
+@two_handles
+def test_no_fork_is_published_after_a_purge_has_looked_for_forks(context: Context) -> None:
+    """F-67: a fork by another handle waits until a purge has ended, and finds no parent."""
+    append(context.log(), [message("a")])
+    forked = SessionForked("s", 1, there(context.log().reader().head(), "head").created)
+    context.backend.delete("s")
+    other = context.other()
+    published = []
+
+    def fork() -> None:
+        published.append(succeeds(partial(_fork, other, forked), SessionNotFound))
+
+    thread = threading.Thread(target=fork)
+
+    def look() -> None:
+        assert list(context.backend.ids()) == []
+        thread.start()
+        thread.join(0.2)  # without the lock it would end: then the test fails, and never otherwise
+
+    context.backend.purge("s", look)
+    thread.join(PATIENCE)
+    assert published == [False]
+    assert list(context.backend.ids()) == []

@@ -16,7 +16,7 @@ class _Consumer:
 
     def news(self, *, keep: bool = True) -> set[str]:
         """Return the sessions that may have changed since the last refresh that was committed."""
-        if self._since and self._backend.version(appends=True) == self._since:
+        if self._since and self._backend.version() == self._since:
             return set()
         changed = self._backend.changed(self._since)
         found = set(changed.ids)

@@ -147,8 +147,6 @@ class Recording:
                     tree = _tree(self._root, self._directories, names, files)
                     yield State(f"{number}.{variant}", acknowledged, tree, hole)
 
-    # -- watching -------------------------------------------------------------------------------
-
     def _take_in(self, directory: Path) -> int:
         """Note down a directory that was there before: all of it is on the disk."""
         number = self._new(directory.stat().st_ino)
@@ -239,9 +237,6 @@ class Recording:
         naming = _Naming(entries)
         _apply(self._names, naming)
         self._operations.append(naming)
-
-
-# -- what is on the disk, and what may be ----------------------------------------------------------
 
 
 #: Directory → name → what it names.

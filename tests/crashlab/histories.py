@@ -5,11 +5,12 @@ r"""Let many processes and threads use one store concurrently, and check all ans
     assert not violations, "\n".join(map(str, violations))
 
 Workers append, one by one and in batches, with keys and without, at a seq that they expect; they fork,
-revert, create, delete, restore, compact, read, list and search, all at the same few sessions, and some of
-them are killed with `kill -9`. Each journals what it asks and what it is told. Afterwards everything must
-fit: what was acknowledged is there once and whole, in an order that no clock contradicts; what was not is
-there once or not at all; every reader saw a beginning of the session, and all that had been acknowledged; a
-key has one answer; what was expected was so; and what was deleted stayed away until it was restored.
+revert, create, delete, restore, purge, compact, read, list and search, all at the same few sessions, and
+some of them are killed with `kill -9`. Each journals what it asks and what it is told. Afterwards
+everything must fit: what was acknowledged is there once and whole, in an order that no clock contradicts;
+what was not is there once or not at all; every reader saw a beginning of the session, and all that had been
+acknowledged; a key has one answer; what was expected was so; and what was deleted stayed away until it was
+restored.
 
 Needs a store that other processes can open: a directory, or whatever else `hansard.open` takes.
 """

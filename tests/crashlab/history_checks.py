@@ -50,7 +50,7 @@ def check(history: History) -> list[Violation]:
             )
     forks = {one.asked["child"]: one for one in history.operations if one.do == "fork"}
     checked: dict[str, _Session] = {}
-    # A parent comes before its forks: whether those may be missing depends on whether it was deleted.
+    # A parent comes before its forks.
     for session in sorted({*by_session, *history.sessions} - {""}, key=partial(_depth, forks)):
         final = history.sessions.get(session, Final([]))
         fork = forks.get(session)
@@ -140,61 +140,17 @@ class _Session:
             [one for one in operations if one.do == "delete" and one.outcome in {"ok", "unknown"}],
             [one for one in operations if one.do == "restore" and one.outcome in {"ok", "unknown"}],
         )
-        may_be_withdrawn = self._may_be_withdrawn()
-        if fork is not None and may_be_withdrawn:
-            self.life.deletions.append(fork._replace(outcome="unknown"))
-        #: Whether its fork call has purged it, so that what is there, if anything, is another session.
-        self._withdrawn = may_be_withdrawn and self._begun is None
+        #: The calls that may have purged it: then it may be missing.
+        self.purges = [
+            one for one in operations if one.do == "purge" and one.outcome in {"ok", "unknown"}
+        ]
         #: Where what an operation said stands, place by place.
         self._places: dict[str, dict[int, int]] = defaultdict(dict)
         self._known = self._what_was_known()
 
-    def _may_be_withdrawn(self) -> bool:
-        """Return whether its own fork call may have deleted and purged it (F-67).
-
-        It may if it was not acknowledged, and if its parent may have been deleted during the call.
-        """
-        fork, parent = self._fork, self._parent
-        if fork is None or parent is None:
-            return False
-        refused = fork.result.get("error") == "SessionDeleted"
-        unsure = fork.outcome == "unknown" or (fork.outcome == "refused" and refused)
-        return unsure and not parent.life.is_alive(fork.invoked, _returned(fork))
-
-    def was_seen_before(self, one: Operation, seq: int) -> bool:
-        """Return whether a reader may have seen it at a seq before its fork call purged it."""
-        fork, parent = self._fork, self._parent
-        if fork is None or parent is None or not self._was_there(one):
-            return False
-        # It had what it inherits and the event of the fork: an append to it would have kept it.
-        at = fork.asked["at"]
-        return seq == at + 1 if at is not None else 1 <= seq <= parent.longest + 1
-
-    def _was_there(self, one: Operation) -> bool:
-        """Return whether a fork that its own call has purged may have been there during another call."""
-        fork = self._fork
-        if fork is None or not self._withdrawn:
-            return False
-        return one.invoked < _returned(fork) and _returned(one) > fork.invoked
-
-    @property
-    def longest(self) -> int:
-        """How many events it can have had at any time."""
-        before = 0
-        if self._withdrawn and self._fork is not None and self._parent is not None:
-            at = self._fork.asked["at"]
-            before = 1 + (self._parent.longest if at is None else at)
-        return max(len(self.final.events), before)
-
     def _what_was_known(self) -> tuple[list[int], list[int]]:
         """Return times, and the last seq that was acknowledged by then."""
-        # What others read of a session that was purged says nothing of one that was begun under its name.
-        counted = [
-            one
-            for one in self._operations
-            if not self._withdrawn or (one.do in {"append", "revert"} and one.outcome == "ok")
-        ]
-        told = [(_returned(one), max(_seqs(one), default=0)) for one in counted]
+        told = [(_returned(one), max(_seqs(one), default=0)) for one in self._operations]
         if self._fork is not None and self._fork.outcome == "ok" and self._begun is not None:
             told.append((_returned(self._fork), self._begun.seq))
         told.sort()
@@ -226,16 +182,16 @@ class _Session:
     def _check_fork(self) -> int:
         """Compare the beginning of a child with its parent's; return how many events it inherits."""
         fork, events, begun = self._fork, self.final.events, self._begun
-        if fork is None or self._withdrawn:
+        if fork is None:
             return 0
         if not events:
-            if fork.outcome == "ok":
+            if fork.outcome == "ok" and not self.purges:
                 self._add("lost", f"{_name(fork)} was acknowledged, and the session is missing")
             return 0
         if begun is None:
             self._add("fork", f"{_name(fork)}: the child does not say where it was forked")
             return 0
-        if fork.outcome == "refused" and not self._may_stay(fork, begun):
+        if fork.outcome == "refused":
             self._add("phantom", f"{_name(fork)} was refused, and the child is there")
         at = begun.seq - 1
         if fork.asked["at"] not in {None, at}:
@@ -244,14 +200,6 @@ class _Session:
         if parent[:at] != events[:at]:
             self._add("fork", f"{_name(fork)}: does not begin with its parent's {at} events")
         return at
-
-    def _may_stay(self, fork: Operation, begun: Record) -> bool:
-        """Return whether a child may be there although its fork was refused: another call uses it (F-67)."""
-        if self.final.deleted:
-            return any(
-                one.do == "fork" and one.invoked < _returned(fork) for one in self._operations
-            )
-        return self._may_be_withdrawn() and len(self.final.events) > begun.seq
 
     def _check_records(self, inherited: int) -> None:
         """Check that every event has its seq, and was appended by a call."""
@@ -305,14 +253,14 @@ class _Session:
             self._add("lost", f"{_name(one)}: told {one.result['seqs']}, found at {seqs}")
         elif one.outcome == "refused" and seqs:
             self._add("phantom", f"{_name(one)}: {one.result['error']}, and is at {seqs}")
+        if _is_invalid(one):
+            self._add("key", f"{_name(one)}: refused for its size, and has no key")
         expected = one.asked["expected"]
         if expected is None:
             return
         if seqs and seqs[0] != expected + 1:
             self._add("compare-and-set", f"{_name(one)}: expected {expected}, and is at {seqs[0]}")
-        # An expected seq was read before: a session only grows, unless it was purged.
-        if self._withdrawn:
-            return
+        # An expected seq was read before: a session only grows.
         if "actual" in one.result and not expected < one.result["actual"] <= len(self.final.events):
             actual = one.result["actual"]
             self._add("compare-and-set", f"{_name(one)}: expected {expected}, refused at {actual}")
@@ -324,21 +272,27 @@ class _Session:
             if one.do == "append" and one.asked["key"] is not None:
                 groups[one.asked["key"]].append(one)
         for key, group in groups.items():
-            there = {one.asked["of"] for one in group} & self._places.keys()
-            if len(there) > 1:
-                self._add("key", f"{key!r}: each of {sorted(there)} was appended")
-            for one in group:
-                if one.outcome != "ok":
-                    continue
-                seqs = list(self._places.get(one.result["of"], {}).values())
-                if one.asked["size"] == 1:
-                    # An append of one message gets one seq, even if the key belongs to a batch.
-                    seqs = seqs[:1]
-                if not there:
-                    self._add("lost", f"{_name(one)}: told {one.result['seqs']}, and is not there")
-                elif one.result["of"] not in there or seqs != one.result["seqs"]:
-                    told = f"{one.result['of']} at {one.result['seqs']}"
-                    self._add("key", f"{_name(one)}: {key!r}: told {told}, and is at {seqs}")
+            self._check_key(key, group)
+
+    def _check_key(self, key: str, group: list[Operation]) -> None:
+        """Check the appends with one key: one of them is stored, and only another size is refused."""
+        there = {one.asked["of"] for one in group} & self._places.keys()
+        sizes = {one.asked["size"] for one in group if one.asked["of"] in there}
+        if len(there) > 1:
+            self._add("key", f"{key!r}: each of {sorted(there)} was appended")
+        for one in group:
+            if _is_invalid(one) and sizes <= {one.asked["size"]}:
+                self._add("key", f"{_name(one)}: {key!r}: refused, and {sizes} are its sizes")
+            if one.outcome != "ok":
+                continue
+            seqs = list(self._places.get(one.result["of"], {}).values())
+            if not there:
+                self._add("lost", f"{_name(one)}: told {one.result['seqs']}, and is not there")
+            elif one.result["of"] not in there or seqs != one.result["seqs"]:
+                told = f"{one.result['of']} at {one.result['seqs']}"
+                self._add("key", f"{_name(one)}: {key!r}: told {told}, and is at {seqs}")
+            elif len(seqs) != one.asked["size"]:
+                self._add("key", f"{_name(one)}: {key!r}: is of another size, and not refused")
 
     def _check_reverts(self, inherited: int) -> None:
         own = {
@@ -387,8 +341,6 @@ class _Session:
             if one.outcome != "ok" or one.do not in {"read", "view"}:
                 continue
             known = self.known_before(one.invoked)
-            if self._is_of_purged(one):
-                continue
             if one.do == "read":
                 seq = one.result["seq"]
                 if seq < known:
@@ -399,23 +351,10 @@ class _Session:
                 kind: Kind = "stale" if one.result["digest"] in views[:known] else "not a prefix"
                 self._add(kind, f"{_name(one)}: after seq {known}, saw what it never was since")
 
-    def _is_of_purged(self, one: Operation) -> bool:
-        """Return whether a reader may have seen the fork that was purged."""
-        fork, parent = self._fork, self._parent
-        if fork is None or parent is None or not self._withdrawn:
-            return False
-        if one.do == "read":
-            # What continues a read of the purged fork, in a session with its name, fits neither.
-            return one.asked["after"] > 0 or self.was_seen_before(one, one.result["seq"])
-        at = fork.asked["at"]
-        views = list(_views(parent.final.events))
-        shown = one.result["digest"] in (views if at is None else views[at : at + 1])
-        return self._was_there(one) and (shown or parent._withdrawn)
-
     def _check_life(self) -> None:
         """Check that what was deleted stays so until it is restored, and that nothing else is."""
         for one in self._operations:
-            if one.returned is None or one.do in {"delete", "list", "search"}:
+            if one.returned is None or one.do in {"delete", "purge", "list", "search"}:
                 continue
             if one.do == "restore":
                 self._check_restore(one, one.returned)
@@ -426,8 +365,12 @@ class _Session:
                 one.invoked, one.returned
             ):
                 self._add("vanished", f"{_name(one)}: no call had deleted it")
-        if not self.final.deleted and (gone := self.life.is_gone(_NEVER, _NEVER)):
+        there = bool(self.final.events) or not self.purges
+        if there and not self.final.deleted and (gone := self.life.is_gone(_NEVER, _NEVER)):
             self._add("resurrected", f"is there at the end, after {_name(gone)}")
+        purged = next((one for one in self.purges if one.outcome == "ok"), None)
+        if purged is not None and self.final.events:
+            self._add("resurrected", f"is there at the end, after {_name(purged)}")
         if self.final.deleted and self.life.is_alive(_NEVER - 1, _NEVER - 1):
             self._add("vanished", "is in the trash at the end, and no call deleted it")
 
@@ -452,9 +395,7 @@ def _check_listing(one: Operation, sessions: dict[str, _Session]) -> Iterator[Vi
             continue
         if gone := session.life.is_gone(one.invoked, _returned(one)):
             yield Violation("resurrected", name, f"{_name(one)} shows it after {_name(gone)}")
-        if session.was_seen_before(one, listed[name]):
-            continue
-        if not known <= listed[name] <= len(session.final.events):
+        if not session.purges and not known <= listed[name] <= len(session.final.events):
             yield Violation(
                 "stale",
                 name,
@@ -512,7 +453,7 @@ def _concerned(name: str, history: History) -> Iterator[Operation]:
         if (
             one.session == name
             or name in {one.asked.get("child"), *one.result.get("sessions", ())}
-            or (one.session in parents and one.do in {"delete", "restore"})
+            or (one.session in parents and one.do in {"delete", "restore", "purge"})
         ):
             yield one
 
@@ -540,6 +481,11 @@ def _seqs(one: Operation) -> list[int]:
     if one.do == "append":
         return [int(seq) for seq in one.result["seqs"]]
     return [one.result["seq"]] if "seq" in one.result else []
+
+
+def _is_invalid(one: Operation) -> bool:
+    """Return whether an append was refused because its key has a batch of another size."""
+    return one.outcome == "refused" and one.result.get("error") == "InvalidEvent"
 
 
 def _is_own_fork(record: Record, fork: Operation) -> bool:

@@ -52,7 +52,7 @@ class Operation(NamedTuple):
 
     #: Worker, thread and number: `w2.0.17`.
     id: str
-    #: append, revert, fork, create, delete, restore, compact, read, view, list or search.
+    #: append, revert, fork, create, delete, restore, purge, compact, read, view, list or search.
     do: str
     session: str
     #: The arguments: docs of `histories` say which.

@@ -33,15 +33,17 @@ WEIGHTS: Final = {
     "begin": 2,
     "delete": 3,
     "restore": 4,
+    "purge": 0,
     "compact": 3,
 }
 
-#: The same for a history of forks whose parents are deleted, restored and forked concurrently (F-67).
+#: The same for a history of forks whose parents are deleted, restored, purged and forked concurrently (F-67).
 FORKING: Final = dict.fromkeys(("create", "begin"), 0) | {
     "fork": 24,
     "list": 24,
     "restore": 24,
     "delete": 16,
+    "purge": 24,
     "append": 20,
     "keyed": 5,
     "expecting": 5,
@@ -50,7 +52,8 @@ FORKING: Final = dict.fromkeys(("create", "begin"), 0) | {
 #: Which errors are answers, and to what. Anything else is a failure.
 _GONE: Final = {"SessionDeleted"}
 REFUSALS: Final[Mapping[str, set[str]]] = {
-    "append": {"SeqConflict", *_GONE},
+    # InvalidEvent: the key has a batch of another size, which `history_checks` verifies.
+    "append": {"InvalidEvent", "SeqConflict", *_GONE},
     "revert": {"InvalidEvent", *_GONE},
     "read": _GONE,
     "view": _GONE,
@@ -59,6 +62,7 @@ REFUSALS: Final[Mapping[str, set[str]]] = {
     "delete": {"SessionNotFound", *_GONE},
     # Another may delete it again before it is quite there.
     "restore": {"SessionNotFound", *_GONE},
+    "purge": {"InUse", "SessionNotFound"},
     # Another process is compacting it.
     "compact": {"LockTimeout", "SessionNotFound", *_GONE},
 }
@@ -66,6 +70,8 @@ REFUSALS: Final[Mapping[str, set[str]]] = {
 #: Sessions that are never deleted, and sessions that are.
 STEADY: Final = ("steady/0", "steady/1")
 MORTAL: Final = ("mortal/0", "mortal/1")
+#: Forks that nobody appends to, but that are forked, and purged.
+_TWIGS: Final = "twig/"
 
 #: Maximum forks and created sessions: a history has few sessions with many callers.
 _FAMILY: Final = 8
@@ -100,6 +106,7 @@ class Thread:
 
     def __init__(self, orders: Orders, store: hansard.Store, number: int) -> None:
         self._name = f"{orders.name}.{number}"
+        self._weights = orders.weights
         self._store = store
         self._rng = random.Random(f"{orders.seed} {self._name}")
         self._count = 0
@@ -107,6 +114,7 @@ class Thread:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._journal = os.open(os.path.join(orders.directory, self._name), flags, 0o600)
         self._family: list[str] = []
+        self._twigs: list[str] = []
         self._kept: list[tuple[str, str, str, int]] = list(orders.retries if number == 0 else [])
         self._read: dict[str, tuple[int, str]] = {}
         self._said: list[tuple[str, str]] = []
@@ -122,8 +130,6 @@ class Thread:
     def close(self) -> None:
         """Close the journal."""
         os.close(self._journal)
-
-    # -- journal --------------------------------------------------------------------------------
 
     def _write(self, line: list[Any]) -> None:
         os.write(self._journal, json.dumps(line).encode() + b"\n")
@@ -174,8 +180,6 @@ class Thread:
             return self._store.session(session).seq
         except hansard.HansardError:
             return None
-
-    # -- appends --------------------------------------------------------------------------------
 
     def _append(
         self,
@@ -231,8 +235,6 @@ class Thread:
             return
         self._append(session, None, expected=expected, size=self._rng.choice((1, 2)))
 
-    # -- reads ----------------------------------------------------------------------------------
-
     def _do_read(self) -> None:
         session = self._somewhere()
         after, before = self._read.get(session, (0, EMPTY))
@@ -265,6 +267,8 @@ class Thread:
         result = self._ask("list", "", {}, call)
         if result is not None:
             known = sorted(set(result["sessions"]) - {*STEADY, *MORTAL})
+            self._twigs = [one for one in known if one.startswith(_TWIGS)][-2:]
+            known = [one for one in known if not one.startswith(_TWIGS)]
             self._family = self._rng.sample(known, min(len(known), _FAMILY))
 
     def _do_search(self) -> None:
@@ -277,8 +281,6 @@ class Thread:
             return {"found": sorted({hit.session for hit in hits})}
 
         self._ask("search", session, {"word": word}, call)
-
-    # -- the rest -------------------------------------------------------------------------------
 
     def _do_revert(self) -> None:
         session = self._somewhere()
@@ -294,7 +296,7 @@ class Thread:
         )
 
     def _do_fork(self) -> None:
-        session = self._somewhere()
+        session = self._rng.choice((self._somewhere(), *self._twigs))
         if self._made >= _FAMILY:
             return
         last = self._last(session)
@@ -302,7 +304,8 @@ class Thread:
             return
         self._made += 1
         name = self._next()
-        child = f"fork/{name}"
+        purging = self._weights["purge"] and self._rng.random() < 0.5
+        child = f"{_TWIGS if purging else 'fork/'}{name}"
         at = self._rng.choice((None, self._rng.randrange(last + 1)))
 
         def call() -> dict[str, Any]:
@@ -310,7 +313,7 @@ class Thread:
             return {}
 
         if self._ask("fork", session, {"child": child, "at": at}, call, name) is not None:
-            self._family.append(child)
+            (self._twigs if purging else self._family).append(child)
 
     def _do_create(self) -> None:
         if self._made >= _FAMILY:
@@ -340,9 +343,17 @@ class Thread:
     def _do_restore(self) -> None:
         self._change("restore", self._store.restore)
 
-    def _change(self, do: str, call: Callable[[str], object]) -> None:
-        session = self._rng.choice(MORTAL)
-        self._ask(do, session, {}, lambda: {"done": call(session) is None or True})
+    def _do_purge(self) -> None:
+        if self._twigs:
+            twig = self._twigs[-1]
+            self._change("delete", self._store.delete, twig)
+            if self._change("purge", self._store.purge, twig):
+                self._twigs.pop()
+
+    def _change(self, do: str, call: Callable[[str], object], session: str = "") -> bool:
+        session = session or self._rng.choice(MORTAL)
+        done = self._ask(do, session, {}, lambda: {"done": call(session) is None or True})
+        return done is not None
 
     def _do_compact(self) -> None:
         session = self._somewhere()

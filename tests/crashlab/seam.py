@@ -33,6 +33,7 @@ MUTATING: Final = (
 #: The calls that only look. They can be made to fail with `only=READING`.
 READING: Final = (
     "open_root",
+    "for_group",
     "real",
     "open_directory",
     "read_at",
@@ -161,8 +162,6 @@ class Faults:
                 file.lost.clear()
                 if file.size() > file.synced:
                     file.forget(file.synced, file.size(), lost)
-
-    # -- one call -------------------------------------------------------------------------------
 
     def _replacement(self, operation: str) -> Callable[..., Any]:
         real = self._real[operation]

@@ -40,10 +40,7 @@ _ALLOWED = (
     ("tools/crash/hostile.py", '"folder'),  # a name on disk
     ("tools/bench/conversation.py", "{folder}"),  # the name of a variable
     ("src/hansard/workspace.py", "{folder!r"),  # likewise
-    ("src/hansard/cli/commands/doctor.py", "index.behind"),  # the name of a public field
     ("src/hansard/store.py", "Folder | None"),  # the name of a type
-    ("src/hansard/backend/status.py", "behind: number"),  # the name of a public field
-    ("src/hansard/index/index.py", '"behind"'),  # likewise
 )
 
 

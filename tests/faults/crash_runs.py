@@ -96,9 +96,6 @@ class Run:
         return seen
 
 
-# -- the runs --------------------------------------------------------------------------------------
-
-
 def life_cycle(run: Run) -> None:
     """Open, create, append three times, delete, restore, append."""
     run.step(run.open, None)
@@ -247,9 +244,6 @@ RUNS: list[tuple[str, Durability]] = [
     *((name, "sync") for name in PLANS),
     *((name, "os") for name in PLANS if name not in SYNC_ONLY),
 ]
-
-
-# -- what is left ----------------------------------------------------------------------------------
 
 
 def seen_after_the_cut(path: Path, ids: tuple[str, ...] = (ID,)) -> object:

@@ -325,7 +325,14 @@ SEALING = [
 ]  # fmt: skip
 
 MOVING = [
-    Scene("fork", _torn, (lambda store: store.session(ID).fork(CHILD),), (TWO, FORKED)),
+    # The last call removes the temporary file of the child's log, which has its name by then.
+    Scene(
+        "fork",
+        _torn,
+        (lambda store: store.session(ID).fork(CHILD),),
+        (TWO, FORKED),
+        tidies=True,
+    ),
     Scene(
         "import",
         _empty,

@@ -167,9 +167,6 @@ def test_every_public_method_is_asked() -> None:
     assert [name for name, questions in tenants.public().items() if not questions] == []
 
 
-# -- the rows find what they look for ------------------------------------------------------------
-
-
 def test_a_leak_between_tenants_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """N-17: a scoped store that counts what is outside is noticed by row 17."""
     count = hansard.Store.count

@@ -9,8 +9,6 @@ from hansard.errors import LockTimeout
 from hansard.follow import drop_cursor
 from tests.faults.workers import PATIENCE, Crew, Wire, context, wait_for_cursor
 
-# -- rivals -------------------------------------------------------------------------------------------
-
 
 def open_and_drop(wire: Wire, path: str, rounds: int, barrier: Barrier) -> int:
     """Open the cursor and drop it, again and again, alone each time; return how often it was had."""

@@ -218,9 +218,6 @@ def test_what_is_no_log_is_damage_and_not_absence(bench: Bench, data: bytes) -> 
     assert bench.file.read_bytes() == data
 
 
-# -- what verify says of it --------------------------------------------------------------------
-
-
 def offsets(bench: Bench, data: bytes) -> list[int]:
     """Return where `verify` finds damage."""
     bench.put(data)
@@ -262,9 +259,6 @@ def test_verify_lists_all_damage(log: Log, bench: Bench, rng: random.Random) -> 
         for line in hit:
             bad[rng.randrange(valid[line] + 1, valid[line] + 60)] ^= 1 << rng.randrange(3)
         assert offsets(bench, bytes(bad)) == [valid[line] for line in hit]
-
-
-# -- logs that are longer than a window ------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

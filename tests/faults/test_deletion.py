@@ -39,9 +39,6 @@ def nothing() -> None:
     """Do nothing."""
 
 
-# ------------------------------------------------------------------ in between two steps
-
-
 def test_a_name_in_the_trash_is_not_given_to_a_new_session(tmp_path: Path) -> None:
     """N-28, F-36: a writer that looks for a session while it is restored and deleted begins no other."""
     path = tmp_path / "store"
@@ -213,28 +210,6 @@ def test_a_writer_after_a_sealed_segment_is_told_of_a_deletion_and_continues_aft
                 with pytest.raises(SessionDeleted):
                     session.add_message({"n": 2})
             other.restore("s")
-        assert session.add_message({"n": 2}).seq == 3
-        assert session.messages() == [{"n": 0}, {"n": 1}, {"n": 2}]
-
-
-def test_a_writer_after_a_sealed_segment_is_told_of_half_a_deletion(
-    tmp_path: Path,
-) -> None:
-    """N-28, F-36: a deletion counts from its note on, also after a segment that was sealed since."""
-    path = tmp_path / "store"
-    with open_store(str(path), "os") as store:
-        session = store.session("s")
-        for number in range(2):
-            session.add_message({"n": number})
-        with open_store(str(path), "os") as other:
-            # The writer's segment is sealed; the next one contains only the note that the session is deleted.
-            other.session("s").compact()
-            with faults.kill(only=("move",)), pytest.raises(faults.Killed):
-                other.delete("s")
-        for _ in range(2):
-            with pytest.raises(SessionDeleted):
-                session.add_message({"n": 2})
-        store.restore("s")
         assert session.add_message({"n": 2}).seq == 3
         assert session.messages() == [{"n": 0}, {"n": 1}, {"n": 2}]
 

@@ -164,9 +164,6 @@ def test_os_appends_are_not_synced(tmp_path: Path) -> None:
         check_order(calls, f"sync sessions/{ID}/log.jsonl", f"sync_directory sessions/{ID}")
 
 
-# -- power cuts ------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Let syncs return immediately: only the calls count."""

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import hansard
+from hansard.backend.local.log import LocalLog
 from tests.crashlab import faults
+from tests.faults.workers import Crew, Wire, open_store
 from tests.unit.disk_probe import Traffic
-
-# -- what is synced, and when -------------------------------------------------------------------
 
 
 def test_a_fork_makes_its_parent_durable_first(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_fork_makes_its_parent_durable_first(tmp_path: Path) -> None:
             child = parent.fork("c")
     calls = [(call.operation, call.place) for call in seen.calls]
     parent_sync = calls.index(("sync", str(path / "sessions" / "s" / "log.jsonl")))
-    named = [place for place, (operation, _) in enumerate(calls) if operation == "publish"]
+    named = [place for place, (operation, _) in enumerate(calls) if operation == "move"]
     assert len(named) == 1
     assert parent_sync < named[0]
     # And then the child: its file before its name, its names before `fork` returns.
@@ -79,7 +79,115 @@ def test_a_fork_syncs_what_is_not_synced_yet_and_nothing_twice(tmp_path: Path) -
         assert "s" not in synced(parent)
 
 
-# -- what it costs ------------------------------------------------------------------------------
+def fork_slowly(wire: Wire, path: str, *, copied: bool = False) -> None:
+    """Fork "p" as "c", or copy such a fork, and wait before the rename that makes it a session."""
+    begin_with = LocalLog.begin_with
+
+    def wait_and_begin(self: LocalLog, staged: str) -> None:
+        wire.tell("locked")
+        wire.wait()
+        begin_with(self, staged)
+
+    LocalLog.begin_with = wait_and_begin  # type: ignore[method-assign]
+    with open_store(path, "sync") as store:
+        if copied:
+            with hansard.open(f"{path}-source") as source:
+                assert source.copy_to(store, ["c"]).failed == {}
+        else:
+            store.session("p").fork("c")
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Path:
+    """Return a store with a session "p", which was copied from `store-source`, where it has a fork."""
+    path = tmp_path / "store"
+    with hansard.open(path) as store, hansard.open(tmp_path / "store-source") as source:
+        source.session("p").add_message({"n": 1})
+        source.copy_to(store)
+        source.session("p").fork("c")
+        source.delete("p")
+    return path
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_parent_is_neither_deleted_nor_purged_while_it_is_forked(
+    parent: Path, *, copied: bool
+) -> None:
+    """F-67: another process that is storing a fork or a copy of one keeps its parent."""
+    with Crew() as crew, hansard.open(parent, lock_timeout=0.05) as store:
+        if copied:
+            store.delete("p")  # a copy may have its parent in the trash
+        forking = crew.start(fork_slowly, str(parent), copied=copied)
+        assert forking.hear() == "locked"
+        with pytest.raises(hansard.LockTimeout, match=f"held by process {forking.pid}"):
+            (store.purge if copied else store.delete)("p")
+        # Its name is taken: this waits for no lock, or two processes could wait for one another.
+        store.session("q").add_message({"n": 2})
+        with pytest.raises((hansard.SessionExists, hansard.SessionDeleted)):
+            store.session("q").fork("p")
+        forking.go()
+        forking.result()
+        if not copied:
+            store.delete("p")
+        with pytest.raises(hansard.InUse, match="'c'"):
+            store.purge("p")
+        assert store.session("c").messages() == [{"n": 1}]
+        assert store.verify().ok
+
+
+def test_a_process_that_is_killed_while_it_forks_leaves_no_fork_and_no_lock(parent: Path) -> None:
+    """F-67: after kill -9 between the lock of the parent and the rename, the parent can be purged."""
+    with Crew() as crew, hansard.open(parent, lock_timeout=0.05) as store:
+        forking = crew.start(fork_slowly, str(parent))
+        assert forking.hear() == "locked"
+        forking.kill()
+        store.delete("p")
+        store.purge("p")
+        assert not store.exists("c")
+        assert store.trash() == []
+
+
+def fork_across(wire: Wire, path: str, here: str, there: str) -> list[str]:
+    """Fork, delete and purge two sessions crosswise; return the errors that nothing explains."""
+    wire.wait()
+    unexplained = []
+    with open_store(path, "os") as store:
+        for number in range(60):
+            for call in (
+                lambda: store.session(here).fork(there),
+                lambda: store.delete(there),
+                lambda: store.purge(there),
+                lambda: store.session(here).add_message({"n": 1}),
+            ):
+                try:
+                    call()
+                except (
+                    hansard.SessionNotFound,
+                    hansard.SessionDeleted,
+                    hansard.SessionExists,
+                    hansard.InUse,
+                ):
+                    pass
+                except hansard.HansardError as error:
+                    unexplained.append(f"{number}: {error!r}")
+    return unexplained
+
+
+def test_processes_that_fork_crosswise_never_wait_in_a_circle(tmp_path: Path) -> None:
+    """F-67: no process that forks crosswise waits for another until its timeout; no fork lacks a parent."""
+    path = str(tmp_path / "store")
+    with open_store(path, "os") as store:
+        store.session("a").add_message({"n": 1})
+        store.session("b").add_message({"n": 1})
+    with Crew() as crew:
+        pairs = (("a", "b"), ("b", "a"), ("b", "c"), ("c", "a"))
+        workers = [crew.start(fork_across, path, *pair) for pair in pairs]
+        for worker in workers:
+            worker.go()
+        assert [worker.result() for worker in workers] == [[], [], [], []]
+    with hansard.open(path) as store:
+        assert store.verify().ok
+
 
 MESSAGE = {"role": "user", "content": "x" * 100}
 LENGTHS = {"short": 10, "long": 100_000}

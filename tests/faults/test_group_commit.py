@@ -105,9 +105,6 @@ def said(store: hansard.Store) -> list[str]:
     return [message["by"] for message in session.messages()]
 
 
-# ------------------------------------------------------------------ group commit
-
-
 def test_threads_that_queue_during_a_sync_share_one_write_and_one_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,9 +152,6 @@ def test_an_order_of_a_group_that_cannot_be_met_fails_alone(
         assert all(thread.error is None for thread in threads)
         assert said(store)[-2:] == ["in time", "twice"]
         assert session.seq == 20
-
-
-# ------------------------------------------------------------------ errors and interrupts in a group
 
 
 def fail_once(call: Callable[..., object], error: BaseException) -> Callable[..., object]:
@@ -223,28 +217,3 @@ def test_an_interrupted_leader_leaves_no_thread_waiting(
         # Not acknowledged: all there, if the interrupt came after the write, or not at all.
         group = [] if call == "write" else [thread.name for thread in threads[1:]]
         assert found == ["the first", "the leader", *group, "after"]
-
-
-def test_an_interrupted_lone_append_leaves_the_session_usable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-23: an interrupt in the write or in the sync of a single append frees the lock for all others."""
-    with open_store(str(tmp_path / "store"), "sync", lock_timeout=1) as store:
-        session = store.session("s")
-        session.add_message({"by": "the first"})
-        for call in ("write", "sync"):
-            with monkeypatch.context() as patch:
-                patch.setattr(disk, call, fail_once(getattr(disk, call), KeyboardInterrupt()))
-                with pytest.raises(KeyboardInterrupt):
-                    session.add_message({"by": f"interrupted in {call}"})
-            session.add_message({"by": "the same handle"})
-            with open_store(str(tmp_path / "store"), "sync", lock_timeout=1) as other:
-                other.session("s").add_message({"by": "another"})
-        assert said(store) == [
-            "the first",
-            "the same handle",
-            "another",
-            "interrupted in sync",
-            "the same handle",
-            "another",
-        ]

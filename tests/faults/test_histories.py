@@ -139,6 +139,12 @@ class Story:
         """Delete the parent of "fork/r"."""
         return self.ask("delete", "mortal/0")
 
+    def purge(self, outcome: str) -> Operation:
+        """Delete and purge "fork/r"."""
+        self.ask("delete", "fork/r")
+        error = {"error": "InUse"} if outcome == "refused" else None
+        return self.ask("purge", "fork/r", outcome, result=error)
+
     def store_fork(self, *, deleted: bool = False) -> End:
         """Store "fork/r", in the trash or not."""
         self.sessions["fork/r"] = End(self.events("mortal/0")[:1], deleted)
@@ -188,9 +194,10 @@ def test_a_history_in_which_all_is_well_has_no_violation() -> None:
     # What was noticed besides is reported, too.
     hung = Violation("hung", "", "still running: w3")
     assert histories.check(story.end(hung)) == [hung]
-    # A retry may get the first event of a batch; a refused append may be retried.
+    # A key of a batch is refused for another size; a refused append may be retried.
     batch = story.append(size=3, key="b")
-    story.say({"seqs": [9], "of": batch.id}, key="b")
+    story.say({"seqs": [9, 10, 11], "of": batch.id}, size=3, key="b")
+    story.say({"error": "InvalidEvent"}, key="b")
     refused = story.say({"error": "LockTimeout"}, key="r")
     story.put(S, message(refused.id, 0, 1, 1), key="r")
     story.say({"seqs": [12], "of": refused.id}, key="r", of=refused.id)
@@ -202,72 +209,40 @@ def show(history: History) -> str:
     return "\n".join(map(str, histories.check(history)))
 
 
-def stay(story: Story) -> None:
-    """Refuse a fork that another call has appended to."""
-    story.store_fork()
-    story.race("refused", story.delete, lambda: story.append("fork/r"))
-
-
-def stay_in_the_trash(story: Story) -> None:
-    """Refuse a fork that another call was forking."""
-    story.store_fork(deleted=True)
-    fork = {"child": "fork/s", "at": None}
-    story.race(
-        "refused",
-        story.delete,
-        lambda: story.ask("fork", "fork/r", "refused", result={"error": "SessionDeleted"}, **fork),
-    )
-
-
-def begin_again(story: Story) -> None:
-    """Purge a fork, and begin a session with its name."""
-    story.race("refused", lambda: story.see(2), story.delete)
-    story.say({"error": "SeqConflict", "actual": 0}, session="fork/r", expected=2)
-    story.append("fork/r")
-    story.read("fork/r")
-    story.list(**{"fork/r": 1}, m=None)
-
-
-#: Forks that are missing, or there, as they may be, because their parent was deleted during the call (F-67).
-EXCUSED: dict[str, Callable[[Story], object]] = {
-    "refused, seen before the deletion": lambda story: story.race(
-        "refused", lambda: story.see(2), story.delete
+#: What may come of a fork that is purged concurrently.
+FORKS: dict[str, Callable[[Story], object]] = {
+    "refused": lambda story: story.race("refused", story.delete),
+    "killed": lambda story: story.race("unknown", story.delete),
+    "killed, and there": lambda story: (story.store_fork(), story.race("unknown", story.delete)),
+    "purged": lambda story: (
+        story.race("ok", story.delete),
+        story.list(**{"fork/r": 2}, m=None),
+        story.purge("ok"),
     ),
-    "refused, seen after the deletion": lambda story: story.race(
-        "refused", story.delete, lambda: story.see(2, deleted=True)
+    "purged by one that was killed": lambda story: (
+        story.race("ok", story.delete),
+        story.purge("unknown"),
     ),
-    "refused, seen as deleted": lambda story: story.race(
-        "refused",
-        story.delete,
-        lambda: story.ask("read", "fork/r", "refused", result={"error": "SessionDeleted"}, after=0),
-    ),
-    "killed": lambda story: story.race("unknown", lambda: story.see(2), story.delete),
-    "killed before the purge": lambda story: (
+    "not purged": lambda story: (
         story.store_fork(deleted=True),
-        story.race("unknown", story.delete),
+        story.race("ok", story.delete),
+        story.purge("refused"),
     ),
-    "appended to": stay,
-    "forked": stay_in_the_trash,
-    "begun again": begin_again,
 }
 
 
-@pytest.mark.parametrize("name", EXCUSED)
-def test_a_fork_may_be_missing_if_its_call_was_not_acknowledged(name: str) -> None:
-    """F-67: only then, and only if its parent may have been deleted during the call."""
+@pytest.mark.parametrize("name", FORKS)
+def test_a_fork_may_be_missing_if_it_was_refused_or_purged(name: str) -> None:
+    """F-67: a fork whose call was not acknowledged, or that was purged, may be missing."""
     story = good()
-    EXCUSED[name](story)
+    FORKS[name](story)
     story.ask("restore", "mortal/0")
     assert show(story.end()) == ""
 
 
 #: Forks that are missing, or there, and must not be, and what that is.
-UNEXCUSED: dict[str, tuple[str, Callable[[Story], object]]] = {
+WRONG_FORKS: dict[str, tuple[str, Callable[[Story], object]]] = {
     "acknowledged": ("lost", lambda story: story.race("ok", story.delete)),
-    "acknowledged and seen": (
-        "lost",
-        lambda story: story.race("ok", lambda: story.see(2), story.delete),
-    ),
     "acknowledged, and in the trash": (
         "vanished",
         lambda story: (story.store_fork(deleted=True), story.race("ok", story.delete)),
@@ -276,46 +251,17 @@ UNEXCUSED: dict[str, tuple[str, Callable[[Story], object]]] = {
         "vanished",
         lambda story: (story.store_fork(), story.race("ok", story.delete), story.list(m=None)),
     ),
-    "acknowledged, and reported as deleted": (
-        "vanished",
+    "acknowledged, and its parent was purged": (
+        "fork",
         lambda story: (
             story.store_fork(),
             story.race("ok", story.delete),
-            story.ask("read", "fork/r", "refused", result={"error": "SessionDeleted"}, after=0),
+            story.sessions.update({"mortal/0": End([])}),
         ),
     ),
-    "an append was acknowledged": (
-        "lost",
-        lambda story: story.race(
-            "refused", story.delete, lambda: story.append("fork/r", kept=False)
-        ),
-    ),
-    "an append to one that was killed was acknowledged": (
-        "lost",
-        lambda story: story.race(
-            "unknown", story.delete, lambda: story.append("fork/r", kept=False)
-        ),
-    ),
-    "seen after the refusal": (
+    "refused, and seen": (
         "stale",
-        lambda story: (story.race("refused", story.delete), story.see(2, deleted=True)),
-    ),
-    "seen before the call": (
-        "stale",
-        lambda story: (story.see(2), story.race("refused", story.delete)),
-    ),
-    "seen with other events": (
-        "stale",
-        lambda story: story.race("refused", lambda: story.see(3), story.delete),
-    ),
-    "no parent was deleted": ("stale", lambda story: story.race("unknown", lambda: story.see(2))),
-    "the parent was deleted before": (
-        "stale",
-        lambda story: (
-            story.delete(),
-            story.ask("restore", "mortal/0"),
-            story.race("unknown", lambda: story.see(2)),
-        ),
+        lambda story: story.race("refused", lambda: story.see(2), story.delete),
     ),
     "refused, and there": (
         "phantom",
@@ -325,13 +271,23 @@ UNEXCUSED: dict[str, tuple[str, Callable[[Story], object]]] = {
         "phantom",
         lambda story: (story.store_fork(deleted=True), story.race("refused", story.delete)),
     ),
+    "killed, and an append was acknowledged": (
+        "lost",
+        lambda story: story.race(
+            "unknown", story.delete, lambda: story.append("fork/r", kept=False)
+        ),
+    ),
+    "purged, and there": (
+        "resurrected",
+        lambda story: (story.store_fork(), story.race("ok", story.delete), story.purge("ok")),
+    ),
 }
 
 
-@pytest.mark.parametrize("name", UNEXCUSED)
+@pytest.mark.parametrize("name", WRONG_FORKS)
 def test_any_other_missing_fork_is_a_violation_and_its_calls_are_told(name: str) -> None:
-    """F-67: an acknowledged fork stays, and so does what was appended to one. A report shows all calls."""
-    kind, spoil = UNEXCUSED[name]
+    """F-67: an acknowledged fork stays, and a refused one leaves nothing. A report shows all calls."""
+    kind, spoil = WRONG_FORKS[name]
     story = good()
     spoil(story)
     story.ask("restore", "mortal/0")
@@ -340,8 +296,7 @@ def test_any_other_missing_fork_is_a_violation_and_its_calls_are_told(name: str)
     told = show(story.end())
     fork = next(one for one in story.operations if one.asked.get("child") == "fork/r")
     assert f"fork {fork.id} mortal/0 {{'child': 'fork/r', 'at': 1}}: {fork.outcome}" in told
-    if name != "no parent was deleted":
-        assert ": delete w0.0." in told
+    assert ": delete w0.0." in told
     assert "at the end: " in told
 
 
@@ -398,6 +353,11 @@ BAD: dict[str, list[Callable[[Story], object]]] = {
     "key": [
         lambda story: story.append(key="k"),
         lambda story: story.say({"seqs": [6], "of": "w0.0.3"}, key="k", of="w0.0.3"),
+        lambda story: story.say({"seqs": [9], "of": story.append(size=2, key="b").id}, key="b"),
+        lambda story: story.say({"seqs": [9, 10], "of": story.append(size=2, key="b").id}, key="b"),
+        lambda story: story.say({"error": "InvalidEvent"}, key="k"),
+        lambda story: story.say({"error": "InvalidEvent"}, key="never stored"),
+        lambda story: story.say({"error": "InvalidEvent"}),
     ],
     "fork": [
         lambda story: story.change(1, "fork/a", stamp="another time"),
@@ -481,8 +441,8 @@ def test_a_history_with_kills_breaks_no_promise(tmp_path: Path, seed: int, name:
         assert {"write before", "write amid", "write after"} <= history.kills.keys()
         assert "unknown" in {one.outcome for one in history.operations if one.do == "append"}
     if name == "forks":
-        refused = {one.result.get("error") for one in history.operations if one.do == "fork"}
-        assert "SessionDeleted" in refused
+        refused = {one.result.get("error") for one in history.operations if one.do == "purge"}
+        assert "InUse" in refused
     if name == "beginnings":
         assert sum(session.startswith(("new/", "begun/")) for session in history.sessions) > 20
 

@@ -9,14 +9,18 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
 import hansard
 from hansard.backend.local import changes
+from hansard.log import disk
 from hansard.log.group_commit import GroupCommit
+from tests.faults.workers import run_threads
 from tools.crash import interrupts, memory
 from tools.crash.rows.interrupts import Interrupted, OutOfMemory, cases
 from tools.crash.struck import BY_NAME, Stage, Wrong, run
@@ -64,7 +68,7 @@ def test_an_allocation_that_fails_anywhere_holds_no_lock_and_loses_nothing(
         ("begin", "LogWriter._begin"),
         ("compact", "LogWriter._begin_next"),
         ("compact", "LogWriter._go_on"),
-        ("compact", "SessionFiles._adopt"),
+        ("compact", "SessionFiles.adopt"),
         ("list", "SessionFiles._open"),
         ("restore", "StoreDirectory.open_session"),
     ],
@@ -77,6 +81,31 @@ def test_no_point_takes_the_end_of_one_file_for_that_of_another(
     while interrupts.interrupt(stage, operation, at, within=function).fired:
         at += 1
     assert at > 1, "it has points"
+
+
+class Idle:
+    """Holds files that can be closed."""
+
+    descriptors = 3
+
+    def release_files(self, *, wait: bool = True) -> None:
+        """Close them."""
+
+
+def test_an_interrupt_while_idle_files_are_closed_holds_no_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """N-23: interrupted anywhere while idle files are closed, another thread can open files."""
+    at, fired = 0, True
+    while fired:
+        at += 1
+        idle = [Idle() for _ in range(4)]
+        monkeypatch.setattr(disk, "_holders", {ref(one): one.descriptors for one in idle})
+        interrupter = interrupts.Interrupter(at)
+        interrupter(disk._release_idle_files)
+        run_threads([partial(disk.hold_files, idle[0])])
+        fired = interrupter.fired
+    assert at > 10, "it has points"
 
 
 def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(

@@ -63,9 +63,6 @@ def whole(store: Store, data: bytes) -> bool:
     return again.splitlines()[1:-1] == data.splitlines()[1:-1]
 
 
-# -- kills --------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_copy_that_dies_at_any_call_is_completed_by_the_next(
     tmp_path: Path, source: tuple[Path, bytes]
@@ -90,9 +87,6 @@ def test_a_copy_that_dies_at_any_call_is_completed_by_the_next(
             if not fault.fired:
                 break
     assert {0, EVENTS} <= prefixes
-
-
-# -- races --------------------------------------------------------------------------------------
 
 
 def stay_in_mid_publish(wire: Wire, path: str, data: bytes) -> None:

@@ -23,9 +23,6 @@ def _log(path: Path) -> Path:
     return path / names.SESSIONS / "s" / names.LOG
 
 
-# ------------------------------------------------------------------ what happens to the file
-
-
 def _renamed_over(log: Path) -> None:
     shutil.copyfile(log, log.with_name("new"))
     log.with_name("new").rename(log)
@@ -70,9 +67,6 @@ EQUAL = (_renamed_over, _sed, _renamed_away, _linked_and_renamed_over)
 CHANGES = (*EQUAL, _removed, _linked_and_removed, _edited, _cut)
 
 
-# ------------------------------------------------------------------ how it is appended to
-
-
 def _one(session: hansard.Session, text: str) -> None:
     session.add_message({"text": text})
 
@@ -91,9 +85,6 @@ def _stream(session: hansard.Session, text: str) -> None:
 
 
 WAYS = (_one, _batch, _key, _stream)
-
-
-# ------------------------------------------------------------------ the claims
 
 
 @pytest.fixture
@@ -261,9 +252,6 @@ def test_an_append_asks_the_system_no_more_than_before(
         monkeypatch.setattr(disk, name, counted(name))
     session.add_message({"text": "after"})
     assert calls == ["status_of", "size", "write"]
-
-
-# ------------------------------------------------------------------ replaced while it is read
 
 
 def test_a_read_continues_in_the_file_that_replaced_the_log(tmp_path: Path) -> None:

@@ -1,25 +1,20 @@
 """Purge and prune next to writers and forks. `test_disk_faults` strikes each of their calls."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hansard
-from hansard.errors import InUse, SessionDeleted
-from hansard.log import disk
+from hansard.errors import InUse
 from tests.faults.fault_scenarios import DAY, make_old
-from tests.faults.workers import Crew, open_store, replaced, stay_in_mid_append
+from tests.faults.workers import Crew, open_store, stay_in_mid_append
 
 
 def listed(store: hansard.Store) -> set[str]:
     """Return the ids of all live sessions."""
     return {info.id for info in store.sessions().items}
-
-
-# ------------------------------------------------------------------ concurrent writers
 
 
 def test_prune_does_not_wait_for_a_writer(tmp_path: Path) -> None:
@@ -29,41 +24,12 @@ def test_prune_does_not_wait_for_a_writer(tmp_path: Path) -> None:
         make_old(store, "busy", "idle")
         holder = crew.start(stay_in_mid_append, str(path), "busy")
         holder.hear()
-        for dry_run in (True, False):
-            report = store.prune(older_than=DAY, dry_run=dry_run)
-            assert report.pruned == ["idle"]
-            assert report.kept == {"busy": "being written to"}
+        report = store.prune(older_than=DAY)
+        assert report.pruned == ["idle"]
+        assert report.kept == {"busy": "being written to"}
         holder.go()
         assert holder.result() == 4
         assert listed(store) == {"busy"}
-
-
-def delete_amid(
-    make_directory: Callable[[int, str], bool],
-    store: hansard.Store,
-    purged: bool,
-    parent: int,
-    name: str,
-) -> bool:
-    """Delete the parent, and purge it if told so, at the moment when its child's directory is made."""
-    if name == "child" and store.exists("parent"):
-        store.delete("parent")
-        if purged:
-            store.purge("parent")
-    return make_directory(parent, name)
-
-
-def test_a_fork_of_a_session_that_is_purged_concurrently_is_refused(tmp_path: Path) -> None:
-    """N-51, N-89: if the parent is deleted while it is forked, the call raises and no child exists."""
-    path = str(tmp_path / "store")
-    for purged in (True, False):
-        with open_store(path, "os") as store, open_store(path, "os") as other:
-            make_old(store, "parent")
-            amid = partial(delete_amid, disk.make_directory, other, purged)
-            with replaced("make_directory", amid), pytest.raises(SessionDeleted, match="'parent'"):
-                store.session("parent").fork("child")
-            assert listed(store) == set()
-            assert store.trash() == ([] if purged else ["parent"])
 
 
 def test_a_child_that_is_there_before_the_purge_is_seen_by_it(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from hansard.log import disk, group_commit, session_files, writer
 from tests.faults.test_group_commit import Stay, queued
 from tests.faults.workers import PATIENCE, until
 
-# -- close, while others are at it --------------------------------------------------------------
-
 
 def test_a_late_call_never_uses_a_descriptor_of_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -100,9 +98,6 @@ def test_calls_during_close_get_an_answer_or_closed(tmp_path: Path, durability: 
         ]
     assert len(seen) == len(set(seen))
     assert set(acknowledged) <= set(seen)
-
-
-# -- a signal in the middle of a call -----------------------------------------------------------
 
 
 @contextmanager
@@ -239,47 +234,3 @@ def test_a_signal_handler_of_a_thread_that_queues_is_told_so(
         assert "Set a flag" in str(did[0])
         assert "log.jsonl" in str(did[0])
         assert [message["by"] for message in session.messages()] == ["begin", "leader", "program"]
-
-
-def test_a_signal_handler_of_a_reading_thread_does_not_wait_for_its_own_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-23: a thread that holds what the leader needs gets `Reentered` and does not queue."""
-    with hansard.open(tmp_path / "store") as store:
-        session = store.session("s")
-        session.add_message({"by": "begin"})
-        sync = Stay(disk.sync)
-        monkeypatch.setattr(disk, "sync", sync)
-        leader = threading.Thread(target=lambda: session.add_message({"by": "leader"}))
-        leader.start()
-        sync.wait()
-        with session._log.files.mutex, pytest.raises(Reentered):  # type: ignore[attr-defined]
-            session.add_message({"by": "handler"})
-        sync.go()
-        leader.join(PATIENCE)
-        assert not leader.is_alive()
-        assert session.seq == 2
-
-
-def test_in_memory_a_signal_handler_mints_no_seq_twice() -> None:
-    """N-26: a handler in the middle of an append to a session in memory is told `Reentered`."""
-    told = 0
-    for point in range(1, 40):
-        session = hansard.open("memory:").session("s")
-        session.add_message({"by": "begin"})
-        did: list[object] = []
-        points = Points(point)
-        with on_signal(did, session), pytest.MonkeyPatch.context() as patch:
-            from hansard.backend import memory
-
-            patch.setattr(Points, "FILES", (memory.__file__,))
-            sys.setprofile(points)
-            try:
-                session.add_message({"by": "program"})
-            finally:
-                sys.setprofile(None)
-        told += sum(isinstance(outcome, Reentered) for outcome in did)
-        seqs = [event.seq for event in session.events()]
-        assert seqs == list(range(1, len(seqs) + 1))
-        assert len(seqs) == 2 + sum(isinstance(outcome, int) for outcome in did)
-    assert told

@@ -204,9 +204,6 @@ def test_a_failed_sync_of_a_directory_is_a_failed_sync(tmp_path: Path) -> None:
         session.add_message({"n": 0})
 
 
-# -- the faults find out a store that does not care ------------------------------------------------
-
-
 def loses_what_it_acknowledged(path: Path) -> bool:
     """Append through a failing sync and a power cut; return whether something acknowledged is lost."""
     acknowledged = [0, 1]

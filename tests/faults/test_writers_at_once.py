@@ -91,9 +91,6 @@ def check_each_once(session: hansard.Session, seqs: list[list[int]], count: int)
     assert session.verify().ok
 
 
-# ------------------------------------------------------------------ nothing lost, nothing twice
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("durability", "writers", "sessions", "count"),
@@ -107,9 +104,6 @@ def test_processes_append_to_the_same_sessions_and_every_event_is_there_once(
     run_and_check_writers(
         tmp_path / "store", names, writers=writers, count=count, durability=durability
     )
-
-
-# ------------------------------------------------------------------ what one does, others see
 
 
 def test_a_writer_that_opened_earlier_overwrites_nothing(tmp_path: Path) -> None:
@@ -229,39 +223,6 @@ def test_a_writer_appends_nothing_after_a_damaged_last_record(tmp_path: Path) ->
         assert log_of(path, "s").stat().st_size == size
 
 
-def stream_and_wait(wire: Wire, path: str, texts: list[str]) -> None:
-    """Write parts, say so, and stay in the middle of the message."""
-    with open_store(path, "sync") as store:
-        stream = store.session("s").stream(gather=0, role="assistant")
-        for text in texts:
-            stream.write(text)
-        wire.tell("written")
-        wire.wait()
-        stream.write("!")
-        stream.finish()
-        wire.tell("finished")
-
-
-def test_others_see_the_parts_while_they_come(tmp_path: Path) -> None:
-    """N-19: another process sees each part as partial immediately, and then the complete message."""
-    path = str(tmp_path / "store")
-    with Crew() as crew, open_store(path, "os") as store:
-        session = store.session("s")
-        worker = crew.start(stream_and_wait, path, ["a", "b"])
-        assert worker.hear() == "written"
-        partial = {"role": "assistant", "content": "ab", "partial": True}
-        assert session.messages() == session.messages(last=1) == [partial]
-        child = session.fork("c")
-        worker.go()
-        assert worker.hear() == "finished"
-        assert session.messages() == [{"role": "assistant", "content": "ab!"}]
-        # A fork in the middle of the message has its parts, and is never finished there.
-        assert child.messages() == [partial]
-
-
-# ------------------------------------------------------------------ compare and set
-
-
 def compare_and_set(
     wire: Wire, path: str, writer: int, rounds: int, *, barrier: Barrier
 ) -> list[bool]:
@@ -298,9 +259,6 @@ def test_of_two_processes_that_expect_the_same_seq_exactly_one_appends(tmp_path:
         winners = [0 if won else 1 for won in first]
         assert [message["writer"] for message in messages] == winners
         assert [message["round"] for message in messages] == list(range(500))
-
-
-# ------------------------------------------------------------------ beginnings
 
 
 def begin_sessions(

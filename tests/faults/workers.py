@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 import portalocker  # noqa: F401 - for the children, which would otherwise import it one by one
 
 import hansard
-from hansard.backend.contract import AppendRequest, Backend
+from hansard.backend.contract import Backend
+from hansard.backend.local.backend import LocalStage
 from hansard.backend.local.log import LocalLog
 from hansard.clock import Backoff
 from hansard.errors import LockTimeout
-from hansard.event.kinds import SESSION_FORKED
 from hansard.follow import Cursor
 from hansard.log import disk
 from tests.crashlab import history_worker
@@ -217,9 +217,6 @@ def run_threads(targets: Iterable[Callable[[], object]]) -> None:
         assert not thread.is_alive(), "a thread hangs"
 
 
-# -- jobs that several tests hand out -------------------------------------------------------------
-
-
 def append_one(wire: Wire, path: str, session: str, durability: str = "os") -> int:
     """Append one message and return its seq."""
     with open_store(path, durability) as store:
@@ -287,20 +284,23 @@ def said(path: Path | str, session: str = "s") -> list[str]:
 
 
 def take_time_to_fork() -> None:
-    """Let a history's workers use sessions that are deleted, and take time before they look again (F-67).
+    """Let a history's workers use sessions that are deleted, and take time to fork them (F-67).
 
-    A fork then takes milliseconds between the child's first append and the second look at the parent.
+    A fork then takes milliseconds between the look at the parent and the lock, and before the child's rename.
     """
     history_worker.STEADY = ()  # type: ignore[misc, assignment]
-    append = LocalLog.append
+    publish, begin_with = LocalStage.publish, LocalLog.begin_with
 
-    def append_and_wait(self: LocalLog, request: AppendRequest) -> Any:
-        done = append(self, request)
-        if request.new_only and request.events[0].kind == SESSION_FORKED:
-            time.sleep(random.random() * 0.05)
-        return done
+    def wait_and_publish(self: LocalStage) -> None:
+        time.sleep(random.random() * 0.03)
+        publish(self)
 
-    LocalLog.append = append_and_wait  # type: ignore[method-assign]
+    def wait_and_begin(self: LocalLog, staged: str) -> None:
+        time.sleep(random.random() * 0.02)
+        begin_with(self, staged)
+
+    LocalStage.publish = wait_and_publish  # type: ignore[method-assign]
+    LocalLog.begin_with = wait_and_begin  # type: ignore[method-assign]
 
 
 def take_out_the_lock() -> None:

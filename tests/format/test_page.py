@@ -45,7 +45,8 @@ def test_the_worked_example_is_a_log_that_says_what_the_page_says(store: Path) -
         assert session.seq == 5
         assert [event.key for event in session.events()] == [None, "turn-1", None, None, None]
         assert [found.severity for found in session.verify().findings] == ["note"]
-        assert session.add_message({"again": True}, key="turn-1").seq == 2
+        again = session.add_messages([{"again": True}, {"again": True}], key="turn-1")
+        assert [event.seq for event in again] == [2, 3]
         session.add_message({"more": True})
         assert len(session.messages()) == 5
 

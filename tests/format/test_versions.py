@@ -51,7 +51,8 @@ def test_a_log_written_by_hand_from_the_page_is_read(path: Path) -> None:
         assert session.messages() == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
         assert session.metadata == {"title": "T"}
         assert [found.severity for found in session.verify().findings] == ["note"]
-        assert session.add_message({"n": 0}, key="k").seq == 2
+        again = session.add_messages([{"n": 0}, {"n": 0}], key="k")
+        assert [event.seq for event in again] == [2, 3]
 
 
 def test_unknown_members_of_a_line_are_passed_over_and_stay(path: Path) -> None:

@@ -38,13 +38,13 @@ class Forged:
         said = json.dumps({"version": 1, "session": session_id, **self._said})
         header = f'{{"log":"header","seq":{self._seq},"time":"{TIME}","data":{said}'
         log = b""
-        for body in (header, *self._bodies):
-            check = zlib.crc32(log + body.encode())
-            log += body.encode() + b',"crc":"%08x"}\n' % check
+        for text in (header, *self._bodies):
+            body = text.encode(errors="surrogateescape")
+            log += body + b',"crc":"%08x"}\n' % zlib.crc32(log + body)
         return log
 
     def line(self, body: str) -> "Forged":
-        """Add a line: its text up to the trailer (F-20)."""
+        """Add a line: its text up to the trailer (F-20); a lone surrogate is a byte that is not UTF-8."""
         self._bodies.append(body)
         return self
 

@@ -39,6 +39,8 @@ TAKEN: dict[str, list[tuple[str, Any]]] = {
     "tokens whose sum is beyond 64 bits": [usage(input_tokens=2**63 - 1, output_tokens=2**63 - 1)],
     "tokens below zero": [usage(input_tokens=-(2**63), output_tokens=-5)],
     "costs that add up to infinity": [usage(cost=1.7e308), usage(cost=1.7e308)],
+    "a cost that is not a number": [usage(cost="NaN"), usage(cost="sNaN")],
+    "a cost of a million digits": [usage(cost="0." + "3" * 1_000_000), usage(cost="1e-999999")],
     "costs that add up to nothing": [usage(cost=c * 1.7e308) for c in (1, 1, -1, -1, -1)],
     "a message redacted to a number": [HELLO, redacted(data={"message": 5}, kind="message.added")],
     "a message redacted to nothing": [HELLO, redacted(data={}, kind="message.added")],
@@ -75,6 +77,8 @@ REFUSED: dict[str, tuple[tuple[str, Any], str]] = {
     "100,000 levels": (("x.a", f'{{"n":{nested(100_000)}}}'), "deep"),
     "a key twice": (("x.a", '{"a":1,"b":2,"a":3}'), "duplicate key 'a'"),
     "data twice": (("x.a", '{"a":1},"data":{}'), "duplicate key 'data'"),
+    "an append without end": (("x.a", '{"a":1},"key":"k","more":18446744073709551616'), "more"),
+    "an append of fewer than none": (("x.a", '{"a":1},"key":"k","more":-1'), "more"),
 }
 
 
@@ -104,8 +108,13 @@ def test_what_stands_in_the_place_of_a_message_is_one_or_nothing(tmp_path: Path)
 def test_no_call_of_a_model_takes_more_than_can_be_added_up(tmp_path: Path) -> None:
     """N-35: tokens and costs beyond a million millions are refused, and count for nothing in a file."""
     with hansard.open(tmp_path / "store", durability="os") as store:
-        for numbers in ({"input_tokens": 10**30}, {"output_tokens": -(10**13)}, {"cost": 1e300}):
-            with pytest.raises(hansard.InvalidEvent, match="invalid data"):
+        for numbers in (
+            {"input_tokens": 10**30},
+            {"output_tokens": -1},
+            {"cost": 1e300},
+            {"cost": "NaN"},
+        ):
+            with pytest.raises(hansard.InvalidEvent, match=r"must be a number from"):
                 store.session("s").record_usage(model="m", **numbers)
         store.session("s").record_usage(model="m", input_tokens=10**12, cost=1e12)
         store.import_session(exported([HELLO, usage(input_tokens=10**30, cost=3.0)]))

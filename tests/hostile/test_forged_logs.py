@@ -82,6 +82,50 @@ HARMFUL = {
     ),
 }
 
+NOT_UTF8 = "\udcff"
+
+#: Logs with a byte that is not UTF-8, and how many records are valid.
+MALFORMED = {
+    "a message": (Forged().record(1).record(2, f'{{"message":{{"role":"{NOT_UTF8}"}}}}'), 1),
+    "application data": (Forged().record(1, f'{{"{NOT_UTF8}":1}}', "x.a").record(2), 1),
+    "metadata": (
+        Forged().control(1, "metadata.set", f'{{"metadata":{{"title":"{NOT_UTF8}"}}}}').record(2),
+        1,
+    ),
+    "the name of a parent": (
+        Forged(seq=1).control(2, "session.forked", f'{{"parent":"{NOT_UTF8}","seq":1}}'),
+        0,
+    ),
+    "an unknown member": (Forged().record(1, extra=f',"x":"{NOT_UTF8}"').record(2), 1),
+    "a note that shuts it": (
+        Forged().record(1).line(f'{{"log":"z","seq":1,"time":"x","data":{{"shut":["{NOT_UTF8}"]}}'),
+        1,
+    ),
+    "a note about a fragment": (
+        Forged()
+        .record(1)
+        .line(f'{{"log":"recovered","seq":1,"time":"x","data":{{"bytes":"{NOT_UTF8}"}}')
+        .record(2),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("place", MALFORMED)
+def test_bytes_that_are_no_text_are_damage(place: str, tmp_path: Path) -> None:
+    """N-35, F-13: a line that is not UTF-8 is damage, whatever its checksum; repair removes it."""
+    store = with_a_good_session(tmp_path / "store")
+    log, valid = MALFORMED[place]
+    plant(store, log)
+    ask_everything(store, ["evil"])
+    with hansard.open(store, durability="os") as opened:
+        session = opened.session("evil")
+        assert not session.verify().ok
+        session.repair()
+        assert session.verify().ok
+        said = [message["content"] for message in session.messages(view="history")]
+        assert said.count("hello") == valid
+
 
 @pytest.mark.slow
 def test_forged_logs_harm_no_other_session(tmp_path: Path) -> None:

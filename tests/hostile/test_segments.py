@@ -166,6 +166,7 @@ CHECKPOINTS = {
         b'{"seq":1,"time":"","kind":"metadata.set","data":[],"crc":""}\n'
     ),
     "lengths below zero": checkpoint(b"12345", b"67890", controls=-5, state=15),
+    "a seq below zero": checkpoint(b"", seq=-1),
 }
 
 

@@ -155,7 +155,7 @@ def langgraph(name: str) -> Sample:
 
 
 def pydantic(name: str) -> Sample:
-    """Return messages, a directory of runs, and a database of conversations and runs."""
+    """Return messages, and a database of conversations."""
     media = {"__harness_external_media__": True, "uri": f"media+sha256://{SHA}", "kind": "binary"}
     parts = [{"part_kind": "user-prompt", "content": ["hi", media], "timestamp": TIME}]
     apart = [{"kind": "request", "parts": parts}]
@@ -163,34 +163,16 @@ def pydantic(name: str) -> Sample:
         {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "hi"}]},
         {"kind": "response", "parts": [{"part_kind": "text", "content": "x"}], "timestamp": TIME},
     ]
-    run = {"run_id": name, "started_at": TIME, "agent_name": "a", "metadata": {}}
-    step = {"run_id": name, "kind": "tool", "step_index": 1, "timestamp": TIME}
-    effect = {"run_id": name, "tool_call_id": "c", "tool_name": "f", "status": "done"}
-    effect |= {"started_at": TIME, "ended_at": TIME}
-    snapshot = {"run_id": name, "step_index": 1, "timestamp": TIME, "messages": chat}
-    row = [1, name, 1, TIME, json.dumps({"stored_messages": 2})]
-    refs = [[1, place, str(place)] for place in (0, 1)]
-    texts = [[str(place), json.dumps(one)] for place, one in enumerate(chat)]
     summary = json.dumps({"title": "T", "workspace": "/w"})
     tables = {
         "conversations": (
             ["id", "revision", "metadata", "messages", "updated_at"],
             [[name, 1, summary, json.dumps([*chat, *apart]), TIME]],
         ),
-        "runs": (["run_id", "started_at", "metadata"], [[name, TIME, "{}"]]),
-        "events": (["run_id", "kind", "step_index", "timestamp"], [[*step.values()]]),
-        "tool_effects": ([*effect], [[*effect.values()]]),
-        "snapshots": (["seq", "run_id", "step_index", "timestamp", "messages"], [row]),
-        "snapshot_message_refs": (["snapshot_seq", "position", "sha256"], refs),
-        "snapshot_messages": (["sha256", "message"], texts),
         "media": (["sha256", "bytes"], [[SHA, b"x"]]),
     }
     return {
         f"{name}.json": chat,
-        f"{name}-runs/{name}/run.json": run,
-        f"{name}-runs/{name}/events.jsonl": [step],
-        f"{name}-runs/{name}/tool_effects.jsonl": [effect],
-        f"{name}-runs/{name}/snapshots/1.json": snapshot,
         f"{name}.db": tables,
     }
 

@@ -1,6 +1,7 @@
 """Claims about importing a3s-code's sessions, written by hand from its source: see fixtures/README.md."""
 
 import base64
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,12 @@ def test_a_session_is_imported_with_its_settings_and_no_key(
     assert about["llm_config"]["api_key"] == "[redacted: API key]"
     state = session.state()
     usage = state.usage["m-1"]
-    assert (usage.calls, usage.input_tokens, usage.output_tokens, usage.cost) == (2, 30, 3, 0.75)
+    assert (usage.calls, usage.input_tokens, usage.output_tokens, usage.cost) == (
+        2,
+        30,
+        3,
+        Decimal("0.75"),
+    )
     assert state.created == "2026-01-02T03:04:00.000000Z"
     assert state.updated == "2026-01-02T03:05:00.000000Z"
     store.close()

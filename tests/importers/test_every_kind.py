@@ -14,10 +14,10 @@ import pytest
 
 import hansard
 from hansard import importers
-from hansard.importers import claude_code, source
+from hansard.importers import claude_code
 from tests.importers import samples
 from tests.importers import test_codex as codex
-from tests.importers.sources import entry, import_new, untouched, write_lines
+from tests.importers.sources import import_new, untouched, write_lines
 
 #: Cases of each kind, and each way of changing it.
 CASES = 40
@@ -192,80 +192,6 @@ def test_rollouts_that_continue_each_other_are_sessions(tmp_path: Path) -> None:
             assert f"said by {number}" in str(store.session(name).messages(view="history"))
         assert all("only what it adds" in problem.what for problem in report.skipped)
         assert report.skipped
-
-
-class Counted:
-    """How often files were read, and how many bytes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reads = self.bytes = 0
-        read = source.Files.read
-
-        def counted(files: source.Files, path: Path, **options: Any) -> bytes | None:
-            found = read(files, path, **options)
-            self.reads += 1
-            self.bytes += len(found or b"")
-            return found
-
-        monkeypatch.setattr(source.Files, "read", counted)
-
-
-def test_forks_before_their_parents_are_read_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-73: a chain of forks in reverse order is imported parent first; each file is read few times."""
-    count = 60
-    for number in range(count):
-        lines = [{"type": "session", "id": str(number)}]
-        if number:
-            lines[0]["parentSession"] = f"{count - number:03}.jsonl"
-        lines += [entry(str(n), None, message={"role": "user"}) for n in range(number + 1)]
-        write_lines(tmp_path / "source" / f"{count - number - 1:03}.jsonl", *lines)
-    counted = Counted(monkeypatch)
-    with hansard.open("memory:") as store:
-        report = importers.import_sessions(store, "openclaw", tmp_path / "source")
-        assert len(report.imported) == count
-        assert sum(one.parent is not None for one in report.imported) == count - 1
-    # Each is read when it is found and when its parent is imported, both times with its parent.
-    assert counted.reads <= 4 * count
-
-
-def test_a_parent_of_many_forks_is_read_once_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-73: 200 forks of one large session read a multiple of the source's size."""
-    message = {"role": "user", "content": "x" * 500}
-    lines = [entry(str(n), None, message=message) for n in range(500)]
-    first = {"type": "session", "id": "p"}
-    size = write_lines(tmp_path / "source" / "0.jsonl", first, *lines).stat().st_size
-    for number in range(200):
-        told = [{**first, "parentSession": "0.jsonl"}, lines[0]]
-        size += write_lines(tmp_path / "source" / f"{number + 1}.jsonl", *told).stat().st_size
-    counted = Counted(monkeypatch)
-    with hansard.open("memory:") as store:
-        report = importers.import_sessions(store, "openclaw", tmp_path / "source")
-        assert len(report.imported) == 201
-    assert counted.bytes <= 3 * size
-
-
-def test_a_source_is_not_read_over_and_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-74: forks that alternate between two large parents are read up to a bound, and then reported."""
-    monkeypatch.setattr(source, "SMALL", 10_000)
-    monkeypatch.setattr(source, "AGAIN", 4)
-    lines = [entry(str(n), None, message={"role": "user"}) for n in range(200)]
-    for name in ("a", "b"):
-        write_lines(tmp_path / "source" / f"0{name}.jsonl", {"type": "session"}, *lines)
-    for number in range(100):
-        head = {"type": "session", "parentSession": f"0{'ab'[number % 2]}.jsonl"}
-        write_lines(tmp_path / "source" / f"{number + 1:03}.jsonl", head, lines[0])
-    counted = Counted(monkeypatch)
-    with hansard.open("memory:") as store:
-        report = importers.import_sessions(store, "openclaw", tmp_path / "source")
-    size = sum(path.stat().st_size for path in (tmp_path / "source").iterdir())
-    assert counted.bytes <= 5 * size + 10_000
-    assert len(report.imported) >= 2
 
 
 def steps(shape: str, count: int) -> int:

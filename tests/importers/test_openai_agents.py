@@ -91,8 +91,8 @@ def test_a_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert items(store, "own/a") == ITEMS[:2]
 
 
-def test_branches_are_forks(tmp_path: Path) -> None:
-    """A branch of an `AdvancedSQLiteSession` is a fork that shares what precedes it."""
+def test_branches_are_sessions(tmp_path: Path) -> None:
+    """A branch of an `AdvancedSQLiteSession` is a session with what precedes it."""
     path = tmp_path / "agents.db"
 
     async def make() -> AdvancedSQLiteSession:
@@ -112,7 +112,7 @@ def test_branches_are_forks(tmp_path: Path) -> None:
     shared = ["one", "re one", "two", "re two"]
     assert texts(store, "a", "model") == [*shared, "three", "re three"]
     assert texts(store, "a@other", "model") == [*shared, "three, but better"]
-    assert store.session("a@other").parent == "a"
+    assert store.session("a@other").metadata["forked_from"] == "a"
 
 
 def test_a_list_of_items_is_a_session(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Layers above the backend work on PostgreSQL as on files."""
 
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 import hansard
+from hansard.backend.postgres.stage import PostgresStage
 from tests.postgres.server import Server
 from tests.properties.test_machine import InFiles
 from tests.unit.test_forks import RACES, check_race
@@ -33,11 +36,42 @@ def test_what_was_acknowledged_survives_every_size(
 
 
 @pytest.mark.parametrize("race", RACES)
-def test_a_fork_whose_parent_is_deleted_concurrently_is_refused(
+def test_a_fork_has_a_parent_or_is_refused(
     server: Server, monkeypatch: pytest.MonkeyPatch, race: str
 ) -> None:
-    """F-67: as in files, the child is purged unless another process uses it already."""
-    check_race(server.database(), monkeypatch, race)
+    """F-67: as in files, a fork whose parent is purged concurrently is refused, and leaves nothing."""
+    with hansard.open(server.database()) as store:
+        check_race(store, PostgresStage, monkeypatch, race)
+
+
+def test_a_parent_is_not_purged_while_a_fork_of_it_is_stored(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-67: a deletion waits until the transaction of a fork has ended, and the purge then finds the fork."""
+    send = PostgresStage._send
+    url = server.database()
+    refused = []
+
+    def purge() -> None:
+        with hansard.open(url) as other:
+            other.delete("s")
+            with pytest.raises(hansard.InUse):
+                other.purge("s")
+            refused.append("purge")
+
+    def send_and_purge(*args: Any) -> None:
+        thread.start()
+        thread.join(0.2)  # without the lock it would end: then the test fails, and never otherwise
+        send(*args)
+
+    thread = threading.Thread(target=purge)
+    monkeypatch.setattr(PostgresStage, "_send", send_and_purge)
+    with hansard.open(url) as store:
+        store.session("s").add_message({"n": 1})
+        child = store.session("s").fork("c")
+        thread.join(60.0)
+        assert refused == ["purge"]
+        assert child.messages() == [{"n": 1}]
 
 
 @pytest.mark.slow

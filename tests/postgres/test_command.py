@@ -43,7 +43,8 @@ def test_every_command_works_and_shows_no_password(url: str, tmp_path: Path) -> 
             wanted.append({"words": [other.get(word, word) for word in words]})
     on_files = dict(zip(names, batch([calls.call(*found) for found in here]), strict=True))
     by_name = dict(zip(names, batch(wanted), strict=True))
-    assert names == [name for name in COMMANDS if name != "demo"]
+    # `serve` does not end.
+    assert names == [name for name in COMMANDS if name not in {"demo", "serve"}]
     for name, found in by_name.items():
         # The server of the tests does not sync, which `doctor` reports.
         code = 1 if name == "doctor" else on_files[name].code
@@ -93,14 +94,9 @@ def test_the_doctor_names_settings_that_lose_data(careful: Server) -> None:
 
 
 def test_the_doctor_reports_a_server_without_fsync(url: str) -> None:
-    """A server with fsync = off is a problem; the status of the index is reported, too."""
+    """A server with fsync = off is a problem."""
     with hansard.open(url) as store:
-        store.session("a").add_message(message("x"))
-        assert not store.diagnose().index.there
-        assert store.count() == 1
-        store.session("b").add_message(message("x"))
         found = store.diagnose()
-    assert (found.index.sessions, found.index.behind, found.index.texts) == (1, 1, False)
     assert [
         diagnostic.code for diagnostic in found.diagnostics if diagnostic.severity == "problem"
     ] == ["fsync-off"]

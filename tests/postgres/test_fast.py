@@ -3,7 +3,6 @@
 import random
 import signal
 from collections.abc import Iterator
-from functools import partial
 
 import psycopg
 import pytest
@@ -12,7 +11,7 @@ import hansard
 from hansard.backend.postgres.backend import PostgresBackend
 from hansard.backend.postgres.connection import Connection, Connections
 from hansard.index import catalog
-from tests.contract.backends import together
+from hansard.state.fork_graph import ForkGraph
 from tests.postgres.helpers import contents, message, program, wait_for_waiters
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
@@ -88,18 +87,6 @@ def test_a_connection_given_back_while_the_store_closes_is_closed(url: str) -> N
     store.close()
 
 
-def test_threads_take_turns_with_one_connection(url: str) -> None:
-    """Threads that append to several sessions through one connection all succeed."""
-    with hansard.open(f"{url}?connections=1&patience={PATIENCE:g}") as store:
-
-        def write(name: int) -> None:
-            for number in range(15):
-                store.session(f"s{name}").add_message(message(number))
-
-        together([partial(write, name) for name in range(4)])
-        assert [store.session(f"s{name}").seq for name in range(4)] == [15] * 4
-
-
 @pytest.fixture
 def varied(url: str, rng: random.Random) -> Iterator[hansard.Store]:
     """Return a store with sessions of many kinds: long, forked, compacted, redacted, deleted."""
@@ -125,9 +112,9 @@ def test_prefetched_sessions_are_equal_to_others(varied: hansard.Store) -> None:
     ids = sorted(backend.ids())
     ahead = backend.prefetch(ids)
     for session_id in [*ids, *reversed(ids)]:
-        alone = catalog.describe(backend, session_id)
+        alone = catalog.describe(backend, session_id, ForkGraph(backend))
         assert alone is not None
-        assert catalog.describe(ahead, session_id) == alone
+        assert catalog.describe(ahead, session_id, ForkGraph(ahead)) == alone
         read = [each for chunk in ahead.log(session_id).reader().read() for each in chunk.events()]
         assert read[-1].seq == alone.info.seq
     first, then = (

@@ -261,6 +261,18 @@ def test_a_lost_answer_is_not_an_error(url: str, proxy: Proxy, change: str) -> N
         assert found == expected[change]
 
 
+def test_a_key_of_another_append_is_refused_after_a_lost_answer(proxy: Proxy, url: str) -> None:
+    """N-56: an append that is asked again does not get the events of another append with its key."""
+    with hansard.open(proxy.through(url)) as store:
+        session = store.session("s")
+        session.add_messages([message("a"), message("b")], key="k")
+        proxy.lose_answer()
+        with pytest.raises(hansard.InvalidEvent, match="was used for 2 events"):
+            session.add_message(message("c"), key="k")
+        assert proxy.lost.is_set()
+        assert session.seq == 2
+
+
 @pytest.mark.parametrize("to_server", [True, False])
 def test_an_interrupted_copy_continues(
     server: Server, url: str, tmp_path: Path, rng: random.Random, to_server: bool

@@ -117,9 +117,9 @@ def test_a_storage_answers_as_files_do(
                 assert one_said == other_said, (step, place)
         # Both are on the server, not in a private database of this process.
         index = of(store._backend)
-        assert index._aside is not None
+        assert index._searcher is not None
         assert isinstance(index._storage, PostgresStorage)
-        assert isinstance(index._aside._storage, PostgresStorage)
+        assert isinstance(index._searcher._storage, PostgresStorage)
 
 
 def say(store: Store, *texts: str, session: str = "s") -> None:
@@ -157,7 +157,7 @@ def test_a_change_during_a_refresh_is_reported_by_the_next(change: str, store: S
     changed = backend.changed("marks")
     assert changed.ids == {"s"}
     changed.done()
-    assert backend.version(appends=True) == "marks"
+    assert backend.version() == "marks"
 
 
 def test_a_locked_session_does_not_block_a_listing(url: str, store: Store) -> None:
@@ -168,16 +168,13 @@ def test_a_locked_session_does_not_block_a_listing(url: str, store: Store) -> No
     with psycopg.connect(url) as holder:
         holder.execute("SELECT * FROM hansard.sessions FOR UPDATE")
         assert [info.seq for info in store.sessions().items] == [2]
-    assert not store._backend.version(appends=True)
+    assert not store._backend.version()
     say(store, "z")
     assert [info.seq for info in store.sessions().items] == [3]
-    assert store._backend.version(appends=True) == "marks"
+    assert store._backend.version() == "marks"
 
 
-@pytest.mark.parametrize("search_index", [True, False])
-def test_a_read_only_store_finds_new_messages_and_writes_nothing(
-    url: str, store: Store, *, search_index: bool
-) -> None:
+def test_a_read_only_store_finds_new_messages_and_writes_nothing(url: str, store: Store) -> None:
     """N-62: a read-only store lists and finds what is not in the tables yet, and does not change these."""
     ask = (
         "SELECT (SELECT count(*) FROM hansard.index_words), count(*) FILTER (WHERE marked) "
@@ -188,24 +185,11 @@ def test_a_read_only_store_finds_new_messages_and_writes_nothing(
     assert len(store.search("hello")) == 3
     say(store, "hello again", session="s0")
     assert sql(url, ask) == [(3, 1)]
-    with hansard.open(url, read_only=True, search_index=search_index) as reader:
+    with hansard.open(url, read_only=True) as reader:
         assert [info.seq for info in reader.sessions().items] == [2, 1, 1]
         assert [hit.seq for hit in reader.search("again")] == [2]
         assert len(reader.search("hello")) == 4
     assert sql(url, ask) == [(3, 1)]
-
-
-def test_search_index_false_stores_no_texts(url: str, store: Store) -> None:
-    """With search_index=False, search works, and the database has no second copy of the texts."""
-    ask = "SELECT count(*) FROM hansard.index_words"
-    say(store, "hello there")
-    assert len(store.search("hello")) == 1
-    assert sql(url, ask) == [(1,)]
-    with hansard.open(url, search_index=False) as other:
-        assert sql(url, ask) == [(0,)]
-        assert [hit.session for hit in other.search('"hello there"')] == ["s"]
-        assert other.count() == 1
-        assert sql(url, ask) == [(0,)]
 
 
 def test_awkward_texts_and_names_are_found(store: Store) -> None:
@@ -290,8 +274,8 @@ def test_the_index_finds_its_tables_whatever_the_search_path_is(store: Store) ->
     say(store, "zebra", session="a")
     assert store.count() == len(store.search("zebra")) == 1
     index = of(store._backend)
-    assert index._aside is not None
-    for part in (index, index._aside):
+    assert index._searcher is not None
+    for part in (index, index._searcher):
         assert isinstance(part._storage, PostgresStorage)
         with part._storage._dedicated.using() as connection:
             connection.execute("CREATE TEMP TABLE index_session (id varchar)")

@@ -7,6 +7,7 @@ import os
 from typing import Final
 
 import hypothesis
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 #: Calls in a history; Hypothesis ends some before that.
 STEPS: Final = 50
@@ -29,3 +30,10 @@ def settings(histories: int, *, shrink: bool = True) -> hypothesis.settings:
         # A step of some of them takes long, and many choices are of nothing that is there.
         suppress_health_check=list(hypothesis.HealthCheck),
     )
+
+
+def check_machine(
+    machine: type[RuleBasedStateMachine], histories: int, *, shrink: bool = True
+) -> None:
+    """Drive a machine through histories: its steps and invariants compare every answer."""
+    run_state_machine_as_test(machine, settings=settings(histories, shrink=shrink))

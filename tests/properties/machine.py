@@ -38,11 +38,6 @@ class Running:
 class Conversations(Stepping):
     """Sessions of which any may be forked from any other."""
 
-    #: Whether compaction takes out what streams that are over said.
-    drops_parts = True
-
-    # -- forks ----------------------------------------------------------------------------------
-
     @action(
         6,
         when=lambda self: self.plain.live(),
@@ -92,14 +87,14 @@ class Conversations(Stepping):
         depth = self.plain.depth(name) + 1
         if depth > 1:
             data["depth"] = depth
+        if isinstance(at, str):
+            data["label"] = at
         self.do(
             child,
             lambda: session.fork(child, at=at),
             ("session.forked", data),
             refuses=refuses,
         )
-
-    # -- what views show ------------------------------------------------------------------------
 
     @action(3, place=PLACES, label=LABELS)
     def snapshot(self, place: int, name: str, label: str) -> None:
@@ -234,8 +229,6 @@ class Conversations(Stepping):
         }[call]
         self.do(name, getattr(self.handle(place, name), call), fact)
 
-    # -- what is known about it -----------------------------------------------------------------
-
     @action(4, place=PLACES, patch=PATCHES, title=st.none() | TITLES, automatic=st.booleans())
     def describe(
         self, place: int, name: str, patch: Json, title: str | None, automatic: bool
@@ -271,10 +264,8 @@ class Conversations(Stepping):
             "output_tokens": 2 * tokens,
         }
         call = self.handle(place, name).record_usage
-        fact = ("usage.recorded", data if cost is None else {**data, "cost": cost})
+        fact = ("usage.recorded", data if cost is None else {**data, "cost": str(cost)})
         self.do(name, lambda: call(**data, cost=cost), fact)
-
-    # -- the rest of a session's life -----------------------------------------------------------
 
     @action(2, place=PLACES)
     def delete(self, place: int, name: str) -> None:
@@ -286,15 +277,12 @@ class Conversations(Stepping):
 
     @action(3, when=lambda self: self.plain.live(), place=PLACES)
     def compact(self, place: int) -> None:
-        """Make it smaller, which changes nothing but what parts of streams that are over said."""
+        """Make it smaller, which changes nothing."""
         name = self.draw(st.sampled_from(self.plain.live()))
         if self.draw(st.integers(0, 4)):
             self.handle(place, name).compact()
-            self.plain.compact(name, drops_parts=self.drops_parts)
         else:
             assert self.stores[place].compact().failed == {}
-            for one in self.plain.live():
-                self.plain.compact(one, drops_parts=self.drops_parts)
 
     @action(2, place=PLACES)
     def restore(self, place: int, name: str) -> None:

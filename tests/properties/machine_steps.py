@@ -122,8 +122,6 @@ class Stepping(RuleBasedStateMachine):
             arguments["name"] = data.draw(st.sampled_from([*self.plain.live() * 3, *NAMES[:3]]))
         method(**arguments)
 
-    # -- doing the same twice -------------------------------------------------------------------
-
     def do(
         self,
         name: str,
@@ -169,11 +167,12 @@ class Stepping(RuleBasedStateMachine):
 
         if not plain.deleted and key in plain.keys:
             first, count = plain.keys[key]
-            again = range(first, first + count)
-            # One event can be requested again through `append`, which returns the first of several.
-            assert [event.seq for event in call()] == list(
-                again if facts[0][0] == "message.added" else again[:1]
-            )
+            stored = plain.own[first - plain.own[0].seq :][:count]
+            if [fact.kind for fact in stored] == [kind for kind, _ in facts]:
+                assert [event.seq for event in call()] == [fact.seq for fact in stored]
+            else:
+                with pytest.raises(hansard.InvalidEvent, match="was used for"):
+                    call()
         elif plain.deleted or expected not in {None, plain.seq}:
             refusal = hansard.SessionDeleted if plain.deleted else hansard.SeqConflict
             with pytest.raises(refusal) as caught:

@@ -5,6 +5,7 @@ the public calls, as naively as possible: every question is answered by walking 
 nothing is kept, and nothing of the store's own code is used.
 """
 
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -89,8 +90,6 @@ class ReferenceModel:
     def live(self) -> list[str]:
         """Return the ids of the sessions that exist and are not deleted, sorted."""
         return sorted(n for n, plain in self.sessions.items() if plain.own and not plain.deleted)
-
-    # -- events ---------------------------------------------------------------------------------
 
     def depth(self, name: str) -> int:
         """Return of how many forks a session is one."""
@@ -184,42 +183,9 @@ class ReferenceModel:
             if plain.own and plain.parent == name and plain.forked_at >= lowest
         ]
 
-    def compact(self, name: str, *, drops_parts: bool) -> None:
-        """Empty the parts of streams that are over, unless a place in the middle of one is still led to."""
-        places = self._led_to(name)
-        ended: dict[str, int] = {}
-        for fact in self.session(name).own:
-            if "stream" in fact.data and (fact.kind == "message.added" or fact.data.get("over")):
-                ended[fact.data["stream"]] = fact.seq
-        for fact in self.session(name).own if drops_parts else []:
-            end = ended.get(fact.data.get("stream", ""), 0)
-            needed = any(fact.seq <= place < end for place in places)
-            if (
-                fact.kind == "message.part"
-                and "text" in fact.data
-                and fact.seq < end
-                and not needed
-            ):
-                fact.data = {word: said for word, said in fact.data.items() if word != "text"}
-
-    def _led_to(self, name: str) -> set[int]:
-        """Return the places of a session at which others begin, or to which a label or a revert leads."""
-        places = {
-            fact.data["seq"]
-            for fact in self.session(name).own
-            if fact.kind in {"session.reverted", "session.snapshotted"}
-        }
-        for child, plain in self.sessions.items():
-            if plain.own and plain.parent == name:
-                below = {plain.forked_at, *self._led_to(child)}
-                places |= {place for place in below if place <= plain.forked_at}
-        return places
-
     def seq_by(self, name: str, stamp: str) -> int:
         """Return the last seq by a time."""
         return max((fact.seq for fact in self.facts(name) if fact.stamp <= stamp), default=0)
-
-    # -- views ----------------------------------------------------------------------------------
 
     def view(self, name: str, view: str = "model", upto: int | None = None) -> Placed:
         """Return the messages of a view, each with its seq; a summary is first."""
@@ -253,8 +219,6 @@ class ReferenceModel:
         found = [message for seq, message in self.view(name, view, at) if seq > after]
         return found if last is None else found[max(0, len(found) - last) :]
 
-    # -- what it adds up to ---------------------------------------------------------------------
-
     def metadata(self, name: str, upto: int | None = None) -> tuple[Json, bool]:
         """Return the metadata, and whether a person gave the title."""
         metadata: Json = {}
@@ -270,18 +234,18 @@ class ReferenceModel:
         marked = [fact.data for fact in facts if fact.kind == "session.snapshotted"]
         return {data["label"]: data["seq"] for data in marked}
 
-    def usage(self, name: str, upto: int | None = None) -> dict[str, tuple[int, int, int, float]]:
+    def usage(self, name: str, upto: int | None = None) -> dict[str, tuple[int, int, int, Decimal]]:
         """Return calls, tokens in, tokens out and cost, by model."""
-        found: dict[str, tuple[int, int, int, float]] = {}
+        found: dict[str, tuple[int, int, int, Decimal]] = {}
         for fact in self.facts(name, upto):
             if fact.kind == "usage.recorded":
                 data = fact.data
-                calls, came, went, cost = found.get(data["model"], (0, 0, 0, 0.0))
+                calls, came, went, cost = found.get(data["model"], (0, 0, 0, Decimal(0)))
                 found[data["model"]] = (
                     calls + 1,
                     came + data["input_tokens"],
                     went + data["output_tokens"],
-                    cost + data.get("cost", 0.0),
+                    cost + Decimal(str(data.get("cost", 0))),
                 )
         return found
 
@@ -309,6 +273,7 @@ class ReferenceModel:
             "streams": _unfinished(facts, self.gone(name)),
             "archived": _latest(own, "session.archived", "archived"),
             "closed": _latest(own, "session.closed", "closed"),
+            "holds": {},
             "kinds": counts,
         }
 
@@ -413,34 +378,45 @@ def merged(target: Any, patch: Any) -> Any:
     return result
 
 
-# -- windows ------------------------------------------------------------------------------------
-
-
 def window(
-    messages: list[Json], *, most: int | None, turns: int | None, keep_first: bool
+    messages: list[Json], *, head: int, most: int | None, turns: int | None, keep_first: bool
 ) -> list[Json]:
-    """Return the end of a view that fits, with no call cut from its result, for chat messages."""
-    cut = _cut(messages, most, turns)
-    users = [place for place, message in enumerate(messages) if message.get("role") == "user"]
-    if not keep_first or not users or users[0] >= cut:
-        return messages[cut:]
-    cut = _cut(messages, None if most is None else max(most - 1, 0), turns)
-    return [messages[users[0]], *messages[cut:]]
+    """Return the end of a view that fits, with no call cut from its result, for chat messages.
+
+    The first `head` messages stay. A message of the user comes next, unless there is one in the head.
+    """
+    first, rest = messages[:head], messages[head:]
+    users = [place for place, message in enumerate(rest) if message.get("role") == "user"]
+    free = any(message.get("role") == "user" for message in first)
+    left = None if most is None else max(most - head, 0)
+    found = _best(rest, left, turns, [*range(len(rest))] if free else users)
+    if keep_first and users and users[0] not in found:
+        left = None if left is None else max(left - 1, 0)
+        found = [users[0], *_best(rest, left, turns, [*range(len(rest))])]
+    return first + [rest[place] for place in found]
 
 
-def _cut(messages: list[Json], most: int | None, turns: int | None) -> int:
+def _best(
+    messages: list[Json], most: int | None, turns: int | None, starts: list[int]
+) -> list[int]:
+    """Return the longest of the lists that fit, else the shortest one that is not empty."""
     users = [place for place, message in enumerate(messages) if message.get("role") == "user"]
     wanted = 0 if most is None else max(0, len(messages) - most)
     if turns == 0:
         wanted = len(messages)
     elif turns is not None and len(users) > turns:
         wanted = max(wanted, users[-turns])
-    legal = [place for place in range(len(messages) + 1) if not _splits(messages, place)]
-    later = [place for place in legal if place >= wanted]
-    # Only if nothing would be left does the cut go back.
-    if later[0] < len(messages) or wanted == len(messages):
-        return later[0]
-    return [place for place in legal if place <= wanted][-1]
+    if wanted == len(messages):
+        return []
+    lists = []
+    for place in range(len(messages)):
+        leads = [start for start in starts if start <= place]
+        if leads and not _splits(messages, place):
+            lists.append((place, sorted({leads[-1], *range(place, len(messages))})))
+    if not lists:
+        return _best(messages, most, turns, [*range(len(messages))])
+    fit = [one for place, one in lists if place >= wanted and (most is None or len(one) <= most)]
+    return fit[0] if fit else lists[-1][1]
 
 
 def _splits(messages: list[Json], place: int) -> bool:

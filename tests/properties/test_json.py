@@ -53,33 +53,3 @@ def test_messages_json_is_the_json_of_messages(
     assert same(json.loads(raw)) == same(session.messages())
     assert json.loads(session.messages_json(last=last)) == session.messages(last=last)
     assert [event.message for event in session.events()] == messages
-
-
-@given(
-    metadata=st.dictionaries(TEXTS, ANY_JSON.filter(lambda value: value is not None), max_size=4)
-)
-def test_metadata_come_back_the_same(store: hansard.Store, metadata: dict[str, Any]) -> None:
-    """N-64, N-72: any metadata are returned unchanged, without nulls; setting them again adds nothing."""
-    session = store.session()
-    try:
-        event = session.patch_metadata(metadata)
-    except hansard.SecretRefused:
-        # By chance, or because Hypothesis reads our own source, it looks like a credential.
-        assert session.seq == 0
-        return
-    assert (event is None) == (session.metadata == {})
-    assert session.patch_metadata(metadata) is None
-    assert session.patch_metadata(session.metadata) is None
-    assert same(session.state().metadata) == same(session.metadata)
-
-
-@given(data=ANY_JSON)
-def test_anything_but_an_object_is_refused(store: hansard.Store, data: Any) -> None:
-    """N-64: a message that is not a JSON object raises `InvalidEvent`, and nothing is appended."""
-    session = store.session()
-    if isinstance(data, dict):
-        assert session.add_message(data).message == data
-        return
-    with pytest.raises(hansard.InvalidEvent):
-        session.add_message(data)
-    assert session.seq == 0

@@ -6,21 +6,19 @@ from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant
 
 import hansard
 from hansard import Store
 from hansard.log import names
 from tests.properties.comparing import lines, same
-from tests.properties.histories import settings
+from tests.properties.histories import check_machine
 from tests.properties.machine import Streaming
 from tests.properties.machine_steps import PLACES, action
 
 
 class InMemory(Streaming):
     """Both handles are one store, which lives as long as it is held."""
-
-    drops_parts = False
 
     @initialize()
     def begin(self) -> None:
@@ -130,20 +128,12 @@ class InSmallFrames(InFiles):
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_forks_streams_and_views_in_files_are_those_of_lists() -> None:
-    """N-2, N-18, N-19, N-21, N-33, N-42, N-48 to N-51, N-54, N-55, N-57, N-72, N-84: as the model."""
-    run_state_machine_as_test(InFiles, settings=settings(24))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(0)
-def test_histories_in_small_frames_are_those_of_lists() -> None:
-    """N-45, N-47 to N-50, N-55, N-56: compacted at random, all views, states, keys and forks are equal."""
-    run_state_machine_as_test(InSmallFrames, settings=settings(8, shrink=False))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(0)
-def test_forks_streams_and_views_in_memory_are_those_of_lists() -> None:
-    """N-21, N-42, N-48 to N-51, N-54, N-55, N-57, N-63, N-72: as the model."""
-    run_state_machine_as_test(InMemory, settings=settings(20))
+@pytest.mark.parametrize(
+    ("machine", "histories", "shrink"),
+    [(InFiles, 24, True), (InSmallFrames, 8, False), (InMemory, 20, True)],
+)
+def test_any_history_is_that_of_the_lists(
+    machine: type[Streaming], histories: int, shrink: bool
+) -> None:
+    """N-2, N-18, N-19, N-21, N-33, N-42, N-45, N-47 to N-51, N-54 to N-57, N-63, N-72, N-84: as the model."""
+    check_machine(machine, histories, shrink=shrink)

@@ -21,6 +21,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return the directory of `store`."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
 def session(store: Store) -> Session:
     """Return a session without events."""
     return store.session("s")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench import compaction, contention, during_compaction, index, main
+from tools.bench import compaction, contention, during_compaction, goals, index, main
 from tools.bench.conversation import conversation
-from tools.bench.result import Result, table
+from tools.bench.result import Result, claim_of, table
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +57,32 @@ def test_measurements_run(name: str, tmp_path: Path) -> None:
     assert isinstance(found, Result)
     assert found.name == name
     assert f"| {found.claim} |" in table([found])
+
+
+def test_goals_are_written_into_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table has a line for each measurement, and a cause where it misses; others keep their line."""
+    page, plot = tmp_path / "benchmarks.md", tmp_path / "plot.svg"
+    page.write_text(f"before\n{goals.BEGIN}\nold\n<!-- to here -->\nafter\n")
+    monkeypatch.setattr(goals, "PAGE", page)
+    monkeypatch.setattr(goals, "PLOT", plot)
+    claims = [claim_of(goal.measure) for goal in goals.GOALS]
+    results = [
+        Result(goal.measure.__name__, claim, "1", "2", 1.0 + place % 2, 1.5, note=f"note {place}")
+        for place, (goal, claim) in enumerate(zip(goals.GOALS, claims, strict=True))
+    ]
+    goals.write(results, "a machine")
+    first = page.read_text()
+    lines = first.splitlines()
+    assert lines[0] == "before"
+    assert lines[-1] == "after"
+    for place, (goal, claim) in enumerate(zip(goals.GOALS, claims, strict=True)):
+        (line,) = [line for line in lines if f"| {claim} |" in line]
+        assert line.startswith(f"| {goal.row} |")
+        assert line.endswith(f"| {goal.cause or 'not known'} |" if place % 2 else "|  |")
+        assert f"- {claim}: note {place}." in lines
+        assert f">{goal.label}" in plot.read_text().replace("&quot;", '"')
+    goals.write([], "a machine")
+    assert page.read_text() == first
+    goals.write([results[0]._replace(ratio=1.25)], "another")
+    changed = {line for line in page.read_text().splitlines() if line not in lines}
+    assert changed == {lines[7].replace("1.00", "1.25"), "Measured with another."}

@@ -24,15 +24,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Return its directory."""
-    return tmp_path / "store"
-
-
-# -- the same before and after ------------------------------------------------------------------
-
-
 def test_a_key_is_found_when_a_reader_saw_the_next_segment_first(store: Store, root: Path) -> None:
     """N-56: a writer that knows the keys of a segment learns those of the next from its beginning."""
     session = store.session("s")
@@ -45,9 +36,6 @@ def test_a_key_is_found_when_a_reader_saw_the_next_segment_first(store: Store, r
     assert session.add_message({"n": "y"}, key="theirs").seq == 31
     assert session.add_message({"n": "z"}, key="k0").seq == 1
     assert session.add_message({"n": "new"}, key="ours").seq == 32
-
-
-# -- work ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -82,12 +70,56 @@ def test_what_is_compact_is_left_alone(store: Store, root: Path) -> None:
         assert store.compact().sessions == 0
     assert tree(root) == before
     assert not [call for call in calls.calls if call.operation in {"write", "move", "create_file"}]
-    store.session("s3").add_message({"new": True})
+    store.session("s3").add_message({"new": "text " * 500})
     assert store.compact().sessions == 1
     after = tree(root)
     assert {name: seen for name, seen in after.items() if "/s3" not in name} == {
         name: seen for name, seen in before.items() if "/s3" not in name
     }
+
+
+def _size(root: Path, name: str) -> int:
+    return sum(os.stat(path).st_size for path in (root / "sessions" / name).iterdir())
+
+
+@pytest.mark.parametrize("count", [1, 60, 1500])
+def test_the_report_is_the_bytes_of_the_files(store: Store, root: Path, count: int) -> None:
+    """N-45: `before` and `after` are the sizes of all files, also of a second compaction and a checkpoint."""
+    session = store.session("s")
+    session.add_messages([{"n": n, "text": os.urandom(200).hex()} for n in range(count)])
+    for _ in range(2):
+        before = _size(root, "s")
+        report = session.compact()
+        assert (report.before, report.after, report.sessions) == (before, _size(root, "s"), 1)
+        session.add_message({"text": os.urandom(200).hex()})
+    assert (root / "sessions" / "s" / "checkpoint").exists() == (count == 1500)
+    session.compact()
+    assert session.compact() == hansard.CompactReport()
+
+
+def test_short_sessions_are_rewritten_only_if_they_become_smaller(store: Store, root: Path) -> None:
+    """N-76: the trial gives the sizes that the files would have."""
+    rewritten = 0
+    for count in range(1, 25):
+        name = f"s{count:02}"
+        session = store.session(name)
+        for n in range(count):
+            session.add_message({"role": "user", "content": f"hi {n}"}, key=f"k{n}")
+        for _ in range(2):
+            before = _size(root, name)
+            report = store.compact(prefix=name)
+            if report.sessions:
+                assert (report.before, report.after) == (before, _size(root, name))
+                assert report.after < before
+                rewritten += 1
+            session.set_metadata(title=os.urandom(10).hex())
+        other = store.session(f"other-{name}")
+        other.add_messages([{"role": "user", "content": "hi"}] * count)
+        before = _size(root, other.id)
+        if not store.compact(prefix=other.id).sessions:
+            assert _size(root, other.id) == before
+            assert other.compact().after >= before
+    assert 5 < rewritten < 40
 
 
 MEMORY = """
@@ -110,9 +142,6 @@ with hansard.open(sys.argv[1], durability="os", auto_compact=False) as store:
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """N-79: a session of 60 MB is compacted in a fraction of its size."""
     assert int(confined(MEMORY, tmp_path / "store")) < 60
-
-
-# -- other versions and races ---------------------------------------------------------------------
 
 
 def test_members_of_another_version_are_kept(tmp_path: Path) -> None:

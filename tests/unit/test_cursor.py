@@ -9,7 +9,8 @@ import pytest
 from hansard import follow
 from hansard.backend.contract import CURSOR, AppendRequest
 from hansard.backend.local.backend import LocalBackend
-from hansard.errors import Damaged, ReadOnly
+from hansard.backend.local.log import LocalLog
+from hansard.errors import Damaged, LockTimeout, ReadOnly
 from hansard.event.event import NewEvent
 from hansard.follow import _FRAME, Cursor, cursors, drop_cursor
 from tests.crashlab import faults
@@ -44,9 +45,6 @@ def kept(backend: LocalBackend, name: str = "c") -> dict[str, int]:
     cursor = Cursor(backend, name)
     cursor.close()
     return cursor.positions
-
-
-# -- costs --------------------------------------------------------------------------------------------
 
 
 def test_a_move_costs_the_same_with_many_sessions(
@@ -93,10 +91,14 @@ def test_a_log_is_replaced_under_its_lock_and_synced(
     cursor.move({"s": 1})
     monkeypatch.setattr(follow, "SLACK", -(2**40))
     busy = []
+    log = other.internal(CURSOR + "c")
+    assert isinstance(log, LocalLog)
 
     def look(call: faults.Call, arguments: tuple[object, ...], result: object) -> None:
         if call.operation == "move":
-            busy.append(other.internal(CURSOR + "c").is_busy())
+            with pytest.raises(LockTimeout):
+                log.files.root.pass_lock(log.files.name, 0.0)
+            busy.append(True)
 
     with faults.record(watch=look) as record:
         cursor.move({"s": 2})
@@ -109,9 +111,6 @@ def test_a_log_is_replaced_under_its_lock_and_synced(
     assert busy == [True]
     backend.close()
     other.close()
-
-
-# -- on the disk --------------------------------------------------------------------------------------
 
 
 def test_reading_positions_writes_nothing(backend: LocalBackend) -> None:
@@ -160,9 +159,6 @@ def test_foreign_directories_are_no_cursors(backend: LocalBackend) -> None:
     assert kept(backend) == {"s": 1}
     assert drop_cursor(backend, "c")
     assert len(list(place.iterdir())) == 6
-
-
-# -- damage -------------------------------------------------------------------------------------------
 
 
 def test_a_damaged_cursor_is_listed_and_can_be_dropped(backend: LocalBackend) -> None:

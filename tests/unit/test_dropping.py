@@ -29,33 +29,6 @@ def count(session: Session, upto: int) -> None:
     session.add_messages([{"n": n} for n in range(session.seq + 1, upto + 1)])
 
 
-# -- what goes ----------------------------------------------------------------------------------
-
-
-def test_what_was_said_before_a_seq_is_in_no_view_at_no_time(store: Store) -> None:
-    """N-45, N-46: every view begins at the bound, all after it is unchanged, and the log records it."""
-    session = store.session("s")
-    count(session, 20)
-    report = session.drop_history(8, reason="old")
-    assert (report.session, report.before, report.events, report.messages) == ("s", 8, 7, 7)
-    assert report.seq == session.seq == 21
-    assert report.bytes == len(b'{"message":{"n":1}}') * 7
-    (*_, event) = session.events()
-    assert event.data == {"before": 8, "reason": "old", "events": 7, "messages": 7}
-    for view in ("model", "history"):
-        assert numbers(session, view=view) == list(range(8, 21))
-        assert numbers(session, view=view, at=9) == [8, 9]
-        assert numbers(session, view=view, at=5) == []
-        assert numbers(session, view=view, last=100) == list(range(8, 21))
-        assert numbers(session, view=view, after=3, last=2) == [19, 20]
-    assert session.messages_json(at=8) == b'[{"n":8}]'
-    assert session.window(messages=1, keep_first=True) == [{"n": 20}]
-    assert [event.seq for event in session.events()] == list(range(1, 22))
-    assert [event.message for event in session.events()][6:8] == [None, {"n": 8}]
-    shared = [one["data"].get("message") for one in session.share() if "seq" in one]
-    assert shared[6:8] == [None, {"n": 8}]
-
-
 @pytest.mark.parametrize("bound", [-1, 7, 1.0, "2", None, True])
 def test_a_bound_that_is_no_place_of_the_session_is_refused(store: Store, bound: Any) -> None:
     """N-89: an invalid bound is refused, and nothing is written."""
@@ -77,9 +50,6 @@ def test_what_does_not_exist_has_no_history_to_drop(store: Store) -> None:
     store.delete("s")
     with pytest.raises(hansard.SessionDeleted):
         store.session("s").drop_history(2)
-
-
-# -- what belongs together ----------------------------------------------------------------------
 
 
 def test_no_call_is_cut_from_its_result(store: Store) -> None:
@@ -106,9 +76,6 @@ def test_no_call_is_cut_from_its_result(store: Store) -> None:
     assert session.drop_history(orphan + 1, dry_run=True).before == orphan + 1
     assert session.drop_history(last).before == first
     assert [problem.call_id for problem in session.pairing()] == ["not called"]
-
-
-# -- forks --------------------------------------------------------------------------------------
 
 
 def test_forks_that_have_it_keep_it(store: Store) -> None:
@@ -151,9 +118,6 @@ def test_a_fork_that_was_made_concurrently_has_what_its_parent_has(store: Store)
         store.compact()
 
 
-# -- the bytes ----------------------------------------------------------------------------------
-
-
 def test_dropped_bytes_are_not_in_the_checkpoint(
     files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +143,7 @@ def test_dropped_bytes_are_not_in_the_checkpoint(
 def test_a_scrub_in_a_segment_of_its_own_leaves_nothing_either(
     files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-66: a redaction that holds the rest of a dropped message is emptied, in any segment."""
+    """F-121, N-66: a redaction that holds the rest of a dropped message is emptied, in any segment."""
     monkeypatch.setattr("hansard.backend.local.compact.LARGEST", 1)
     session = files.session("s")
     for number in range(2):

@@ -25,21 +25,6 @@ def taken(follower: Follower) -> list[tuple[str, int]]:
     return found
 
 
-def test_what_is_there_comes_first_and_then_what_is_new(store: hansard.Store) -> None:
-    """A follower yields all stored events, and then new ones."""
-    say(store, "a", 1, 2)
-    say(store, "b", 3)
-    follower = store.follow()
-    assert sorted(taken(follower)) == [("a", 1), ("a", 2), ("b", 3)]
-    assert taken(follower) == []
-    say(store, "b", 4)
-    say(store, "c", 5)
-    say(store, "b", 6)
-    found = taken(follower)
-    assert [number for session, number in found if session == "b"] == [4, 6]
-    assert sorted(found) == [("b", 4), ("b", 6), ("c", 5)]
-
-
 def test_sessions_can_be_chosen(store: hansard.Store) -> None:
     """`prefix`, `session` and `from_now` select events."""
     say(store, "x/a", 1)
@@ -52,14 +37,6 @@ def test_sessions_can_be_chosen(store: hansard.Store) -> None:
     say(store, "x/a", 4)
     say(store, "new", 5)
     assert sorted(taken(late)) == [("new", 5), ("x/a", 4)]
-
-
-def test_a_fork_gives_its_own_events_only(store: hansard.Store) -> None:
-    """Events that a fork inherits come once, with the parent."""
-    say(store, "a", 1, 2)
-    child = store.session("a").fork("b")
-    child.add_message({"n": 3})
-    assert sorted(taken(store.follow())) == [("a", 1), ("a", 2), ("b", 3)]
 
 
 def test_redacted_content_does_not_come(store: hansard.Store) -> None:

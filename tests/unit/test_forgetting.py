@@ -18,12 +18,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Return its directory."""
-    return tmp_path / "store"
-
-
 def test_redacted_bytes_are_in_no_file_afterwards(store: Store, root: Path) -> None:
     """N-45: a redacted message is in no file, whether it was compressed before, joined since, or neither."""
     session = store.session("s")
@@ -57,23 +51,26 @@ def test_what_a_session_was_created_with_can_be_scrubbed(store: Store, root: Pat
     assert said(session) == before
 
 
-def test_a_bare_seq_in_the_middle_of_a_stream_shows_what_it_began_with(
-    store: Store, root: Path
-) -> None:
-    """F-101: compaction removes the text of finished parts, and keeps what the message began with."""
+def test_stream_parts_stay_until_they_are_redacted(store: Store, root: Path) -> None:
+    """F-100, F-101: compaction keeps the parts of a finished message, and erases all of a redacted one."""
     session = store.session("s")
-    stream = session.stream(gather=0, role="assistant", name="Ada", big=2**63)
-    for word in ("one ", "two ", "three "):
-        stream.write(word)
-    stream.finish()
-    before = {seq: session.messages(at=seq) for seq in range(1, 5)}
-    states = [session.state(at=seq) for seq in range(5)]
+    streams = [session.stream(gather=0, role="assistant", name=name) for name in ("Ada", "Bob")]
+    for place in range(3):
+        for stream in streams:
+            stream.write(f"{HIDDEN}-{stream.id}-{place} ")
+        session.add_messages([{"n": number} for number in range(10 ** (3 - place))])
+        session.compact()
+    ends = [stream.finish().seq for stream in streams]
     session.compact()
-    begun = {"role": "assistant", "name": "Ada", "big": 2**63, "content": "", "partial": True}
-    for seq in (1, 2, 3):
-        assert session.messages(at=seq) == [begun]
-        assert [{**before[seq][0], "content": ""}] == [begun]
-    assert session.messages(at=4) == before[4]
-    assert [session.state(at=seq) for seq in range(5)] == states
-    assert leaks(root, '"text":"two ') == []
+    # So little is not joined with what is before it.
+    assert len(list(root.glob("sessions/s/*.zst"))) == 4
+    half = f"{HIDDEN}-{streams[0].id}-0 {HIDDEN}-{streams[0].id}-1 "
+    assert half in [message.get("content") for message in session.messages(at=1003)]
+    for stream, end in zip(streams, ends, strict=True):
+        assert leaks(root, f"{HIDDEN}-{stream.id}")
+        session.redact(end)
+        shown = session.messages(view="history")
+        assert session.compact().blanked == 4
+        assert session.messages(view="history") == shown
+        assert leaks(root, f"{HIDDEN}-{stream.id}") == []
     assert session.compact().sessions == 0

@@ -32,12 +32,12 @@ LAYERS = (
     ("state",),
     # contract and backends; the directory that a session belongs to
     ("backend", "workspace"),
-    # messages of any framework: pure, and open to the edges
-    ("message",),
+    # messages of any framework: pure, and open to the edges; list prices of model calls
+    ("message", "prices"),
     # events as values, and bytes on disk: neither imports the other
     ("event", "log"),
-    # the tree of errors; times and pauses
-    ("clock", "errors"),
+    # the tree of errors; times and pauses; log records and counters
+    ("clock", "errors", "observe"),
 )
 
 # Members of one layer that may import each other, and why.
@@ -100,6 +100,9 @@ FILE_MODULES = {
         "tempfile",
     )
 }
+
+# But this is memory.
+NO_FILE = ("io", "BytesIO")
 
 # What the rest may use of `os`, besides constants (upper case). A list of what is harmless stays
 # right when the next Python adds a way to open a file.
@@ -231,6 +234,8 @@ def file_faults(module: Module) -> list[str]:
 def file_uses(module: Module) -> Iterator[tuple[int, str]]:
     """Yield line and name of each file function that a module imports or uses."""
     for found in imports_of(module):
+        if (found.module, found.name) == NO_FILE:
+            continue
         if found.module.split(".")[0] in FILE_MODULES or (
             found.module in {"os", "os.path"} and found.name not in {None, *HARMLESS}
         ):

@@ -167,12 +167,6 @@ def streaming(session: hansard.Session, number: int) -> None:
     session.stream(gather=0).write(f"half{number}")
 
 
-def streamed(session: hansard.Session, number: int) -> None:
-    """Add a message that was streamed."""
-    with session.stream(gather=0) as stream:
-        stream.write(f"word{number}")
-
-
 def family(store: hansard.Store, shape: str, count: int, grow: Grow) -> None:
     """Create forks: in a chain each is forked from the one before it, in a star all from the first."""
     root = last = store.session("s0")
@@ -218,14 +212,13 @@ def test_listing_and_searching_cost_the_same_for_a_chain_of_forks(
     def work(store: hansard.Store) -> None:
         assert store.count(prefix="s") in {30, 60}
         assert store.search("word7")
-        assert {hit.session for hit in store.search("half", session="s7")} == {"s7"}
 
     found = looks(tmp_path, monkeypatch, grow, work)
     for once, twice in found.values():
         assert twice <= 2.2 * once
-    # Two at each session itself, for the listing and for the texts, and three at each parent. A search of one
-    # session asks each fork on the way to the first for its redactions.
-    assert found["chain"][1] <= 5 * 60 + 7
+    # Two at each session itself, for the listing and for the texts, and one at each parent. The first nine
+    # forks redact what they inherit: each looks at its ancestors, up to nine, three times.
+    assert found["chain"][1] <= 3 * 60 + 3 * sum(range(10))
     with hansard.open(tmp_path / "chain 30", durability="os") as store:
         last = store.session("s29")
         (info,) = store.sessions(prefix="s29").items
@@ -254,20 +247,6 @@ def test_many_forks_of_one_session_read_it_once(
         assert [info.message_count for info in store.sessions(prefix="s").items] == [
             MANY - 100 + number for number in range(100)
         ]
-
-
-def test_compaction_costs_the_same_for_a_chain_of_forks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-52: compaction of sessions with streams looks at each fork a few times, however they are chained."""
-
-    def work(store: hansard.Store) -> None:
-        assert store.compact().failed == {}
-
-    found = looks(tmp_path, monkeypatch, streamed, work)
-    for once, twice in found.values():
-        assert twice <= 2.2 * once
-    assert found["chain"][1] <= 1.5 * found["star"][1]
 
 
 def test_a_chain_of_forks_that_is_too_deep_is_refused(

@@ -10,14 +10,6 @@ from hansard.backend.contract import LogReader
 from hansard.state.view import KnownState
 
 
-def test_a_number_is_not_a_truth(session: Session) -> None:
-    """N-64: 1, 1.0 and true are three values: a change from one to another is an event."""
-    for number, value in enumerate([1, True, 1.0, 0, False, -0.0, 0.0], 1):
-        assert session.set_metadata(flag=value) is not None
-        assert session.seq == number
-        assert repr(session.metadata["flag"]) == repr(value)
-
-
 def titles(store: Store, session_id: str) -> set[object]:
     """Return the title as every way of asking tells it."""
     session = store.session(session_id)

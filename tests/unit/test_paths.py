@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard.message import tool_calls
 
 
 def say(session: hansard.Session, *texts: str) -> None:
@@ -72,43 +73,25 @@ def test_messages_are_told_with_their_seqs(session: hansard.Session) -> None:
     assert told(view="history") == [(1, "a"), (2, "b"), (3, "c"), (5, "d"), (7, "e")]
     session.summarize(upto=2, message={"role": "system", "content": "S"})
     assert told() == [(8, "S"), (7, "e")]
+    assert session.numbered()[1].seq == 7
+    assert session.numbered()[1].message["content"] == "e"
     with session.stream(gather=0) as message:
         message.write("par")
         assert told(last=1) == [(9, "par")]
     assert [text for _, text in told()] == texts(session)
 
 
-def test_usage_adds_up_by_model(session: hansard.Session) -> None:
-    """Recorded usage is summed for each model; a revert does not give the tokens back."""
-    session.record_usage(model="m1", input_tokens=10, output_tokens=5, cost=0.25)
-    session.record_usage(model="m1", input_tokens=1, output_tokens=2, cost=0.5, cached_tokens=7)
-    session.record_usage(model="m2", input_tokens=3)
-    session.revert(0)
-    assert session.usage == {
-        "m1": hansard.Usage(calls=2, input_tokens=11, output_tokens=7, cost=0.75),
-        "m2": hansard.Usage(calls=1, input_tokens=3, output_tokens=0, cost=0.0),
-    }
-    with pytest.raises(hansard.InvalidEvent):
-        session.record_usage(model="m1", input_tokens="many")  # type: ignore[arg-type]
-    assert list(session.events())[1].data["cached_tokens"] == 7
-
-
-def test_a_window_of_a_session(session: hansard.Session) -> None:
-    """N-55: a window shows the end of the model view and keeps calls with their results."""
+def test_views_are_repaired_on_request(session: hansard.Session) -> None:
+    """N-55, N-59: `repair=True` answers calls without a result, and completes unfinished messages."""
     say(session, "one")
     session.add_message({"role": "assistant", "tool_calls": [{"id": "c1"}]})
-    session.add_message({"role": "tool", "tool_call_id": "c1", "content": "4"})
-    say(session, "two")
-    assert [m.get("content") for m in session.window(messages=2)] == ["two"]
-    assert [m.get("content") for m in session.window(messages=2, keep_first=True)] == ["one", "two"]
-    assert len(session.window(messages=3)) == 3
-    assert len(session.window(turns=1)) == 1
-    assert session.window(tokens=0) == []
+    session.stream(gather=0).write("half")
+    assert [problem.call_id for problem in session.pairing()] == ["c1"]
+    for shown in (session.messages(repair=True), session.window(messages=9, repair=True)):
+        assert tool_calls.problems(shown) == []
+        assert "partial" not in str(shown)
     with pytest.raises(ValueError, match="turns"):
         session.window(turns=-1)
-    assert session.pairing() == []
-    session.add_message({"role": "tool", "tool_call_id": "c2", "content": "?"})
-    assert session.pairing() == [hansard.Problem("orphan result", 4, "c2")]
 
 
 def test_a_window_of_a_long_session_is_cut_from_its_end(session: hansard.Session) -> None:
@@ -123,9 +106,83 @@ def test_a_window_of_a_long_session_is_cut_from_its_end(session: hansard.Session
     def shown(**limits: Any) -> list[Any]:
         return [message.get("content") for message in session.window(**limits)]
 
-    assert shown(messages=2) == ["last"]
-    assert shown(messages=2, keep_first=True) == ["first", "last"]
+    assert shown(messages=2) == ["be kind", "last"]
+    assert shown(messages=2, keep_system=False) == ["last"]
+    assert shown(messages=3, keep_first=True) == ["be kind", "first", "last"]
     assert len(shown(messages=500)) == 405
     assert len(shown(turns=402)) == 405
     # The call before all these turns is answered after them, so no turn before that may begin.
-    assert shown(turns=401) == ["last"]
+    assert shown(turns=401) == ["be kind", "last"]
+
+
+def test_a_window_keeps_what_a_model_needs(session: hansard.Session) -> None:
+    """The system message, the summary and the question of a long turn stay in the window, and count."""
+    session.add_message({"role": "system", "content": "be kind"})
+    say(session, "task")
+    for number in range(100):
+        session.add_message({"role": "assistant", "content": f"step {number}"})
+
+    def shown(**limits: Any) -> list[Any]:
+        return [message.get("content") for message in session.window(**limits)]
+
+    for _ in range(2):
+        assert shown(messages=4) == ["be kind", "task", "step 98", "step 99"]
+        # The list is the caller's, also when the session knows how the view begins.
+        for message in session.window(messages=4):
+            message.clear()
+    assert shown(messages=2, keep_system=False) == ["task", "step 99"]
+    assert shown(messages=2, keep_system=False, start_on=None) == ["step 98", "step 99"]
+    assert shown(messages=2, end_on="user") == ["be kind", "task"]
+    # The shortest list that a model accepts, even over the limit.
+    assert shown(messages=2) == ["be kind", "task", "step 99"]
+    assert shown(tokens=1) == ["be kind", "task", "step 99"]
+    assert shown(messages=1) == ["be kind"]
+    session.summarize(upto=90, message={"role": "user", "content": "so far"})
+    assert shown(messages=2) == ["so far", "step 99"]
+    assert shown(messages=2, keep_system=False) == ["so far", "step 99"]
+    assert shown(messages=2, start_on="assistant") == ["so far", "step 99"]
+    session.clear()
+    session.add_message({"role": "assistant", "content": "hello"})
+    assert shown() == ["hello"]
+    say(session, "hi")
+    assert shown() == ["hi"]
+
+
+def test_a_tuple_comes_back_as_a_list(session: hansard.Session) -> None:
+    """A tuple is the only value that comes back changed, and keeps its items."""
+    session.add_message({"role": "user", "content": ("a", ("b",))})
+    assert session.messages() == [{"role": "user", "content": ["a", ["b"]]}]
+
+
+def test_a_key_that_was_used_for_something_else_is_refused(session: hansard.Session) -> None:
+    """N-89: a repeated key returns the first events, marked; other kinds or another number raise."""
+    said = {"role": "user", "content": "a"}
+    first = session.add_messages([said, said], key="k")
+    again = session.add_messages([said, {"role": "user", "content": "b"}], key="k")
+    assert again == first
+    assert [event.repeated for event in [*first, *again]] == [False, False, True, True]
+    assert not any(event.repeated for event in session.events())
+    assert {*first} == {*again}
+    with pytest.raises(hansard.InvalidEvent, match="key 'k' was used for 2 events"):
+        session.add_message(said, key="k")
+    with pytest.raises(hansard.InvalidEvent, match=r"x\.todo"):
+        session.append_all([("message.added", {"message": said}), ("x.todo", {})], key="k")
+    assert session.seq == 2
+
+
+def test_a_fork_knows_the_label_that_it_was_forked_at(store: hansard.Store) -> None:
+    """The first event of a fork has the name of the snapshot, if one was given."""
+    session = store.session("s")
+    say(session, "a")
+    session.snapshot("draft")
+    labels = [next(session.fork(at=at).events(after=1)).data.get("label") for at in ("draft", 1)]
+    assert labels == ["draft", None]
+
+
+def test_a_page_is_a_sequence_of_sessions(store: hansard.Store) -> None:
+    """A page can be iterated and has a length; without a limit it has all sessions."""
+    for number in range(3):
+        say(store.session(f"s{number}"), "a")
+    page = store.sessions(limit=2)
+    assert ([info.id for info in page], len(page)) == (["s0", "s1"], 2)
+    assert [info.id for info in store.sessions()] == ["s0", "s1", "s2"]

@@ -128,7 +128,7 @@ import os, sys, errno
 import hansard
 from hansard.backend.local import backend
 from tests.unit.test_read_only import read_everything, writes
-import hansard.index.index, hansard.index.listing
+import hansard.event.secrets, hansard.index.index, hansard.index.listing
 import portalocker.portalocker  # imported while it can be: this user may not see the interpreter's files
 if os.getuid() == 0:
     os.setgroups([])
@@ -170,8 +170,6 @@ def test_a_directory_that_cannot_be_written_can_be_read(unwritable: Path) -> Non
     assert done.stdout.split() == ["unwritable", "read"], done.stderr
     assert tree(unwritable.parent) == before
 
-
-# -- nothing is settled at import ---------------------------------------------------------------
 
 LATER = """
 import os, sys

@@ -1,14 +1,11 @@
 """Resuming a session: what was stored, and copies that callers may change."""
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hansard
 from hansard import Session, Store
-from hansard.message import tool_calls
 
 USER = {"role": "user", "content": "what is 6 × 7?"}
 CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {}}]}
@@ -42,60 +39,6 @@ def test_restored_messages_precede_the_caller_s(session: Session) -> None:
     assert history == [USER, CALL, {"role": "user", "content": "new"}]
     history[0]["content"] = "changed"
     assert session.messages()[0] == USER
-
-
-class BrokenModel(Exception):
-    """Raised in the middle of a run."""
-
-
-def run(session: Session, prompt: dict[str, Any], *, fails_at: str) -> None:
-    """Run an agent that stores each message when it is created."""
-
-    def step(name: str) -> None:
-        if name == fails_at:
-            raise BrokenModel(name)
-
-    session.add_message(prompt)
-    step("before the call")
-    session.add_message(CALL)
-    step("before the result")
-    session.add_message(RESULT)
-    with session.stream(gather=0) as stream:
-        stream.write("The answer ")
-        step("amid the answer")
-        stream.write("is 42.")
-    step("after the answer")
-
-
-@pytest.mark.parametrize(
-    ("fails_at", "kept"),
-    [
-        ("before the call", [USER]),
-        ("before the result", [USER, CALL]),
-        (
-            "amid the answer",
-            [USER, CALL, RESULT, {"role": "assistant", "content": "The answer ", "partial": True}],
-        ),
-        (
-            "after the answer",
-            [USER, CALL, RESULT, {"role": "assistant", "content": "The answer is 42."}],
-        ),
-    ],
-)
-def test_a_failed_run_keeps_everything_until_then(
-    fails_at: str, kept: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    """N-59: whenever a run raises, the user's turn, finished tools and partial answers are stored."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store, pytest.raises(BrokenModel):
-        run(store.session("s"), USER, fails_at=fails_at)
-    with hansard.open(root, durability="os") as store:
-        session = store.session("s")
-        assert session.messages() == kept
-        # The next run continues with a history that every model accepts.
-        session.add_message({"role": "user", "content": "again"})
-        assert tool_calls.problems(session.messages(repair=True)) == []
-        assert "partial" not in str(session.messages(repair=True))
 
 
 def test_arguments_and_results_are_copies(store: Store) -> None:

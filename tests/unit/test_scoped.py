@@ -63,28 +63,6 @@ def test_what_looks_at_all_sessions_sees_the_scope_only(store: Store) -> None:
     assert seen == {"a/0", "a/child"}
 
 
-def test_the_sessions_are_the_same(store: Store) -> None:
-    """Ids mean the same in a scope and outside; appends in one are visible in the other."""
-    scoped = store.scoped("a/")
-    scoped.session("a/0").add_message({"n": 1})
-    assert store.session("a/0").messages()[-1] == {"n": 1}
-    assert scoped.session().id.startswith("a/")
-    fresh = scoped.session("a/0").fork()
-    assert fresh.id.startswith("a/")
-    assert fresh.messages() == scoped.session("a/0").messages()
-    assert [info.id for info in scoped.scoped("a/1").sessions().items] == ["a/1"]
-    with pytest.raises(InvalidSessionId, match="prefix must not be empty"):
-        store.scoped("")
-
-
-def test_a_fork_from_outside_is_read_whole(store: Store) -> None:
-    """A fork inside the scope shows what it inherits from outside, and nothing more."""
-    store.session("b/0").fork("a/given").add_message({"n": 1})
-    given = store.scoped("a/").session("a/given")
-    assert given.messages() == [{"secret of": "b"}, {"n": 1}]
-    assert given.parent == "b/0"
-
-
 def test_closing_a_scope_closes_only_it(store: Store) -> None:
     """After `close` a scoped store raises `Closed`, and the unscoped one works."""
     with store.scoped("a/") as scoped:

@@ -215,29 +215,6 @@ def test_texts_are_not_found_in_what_replaced_others(store: Store) -> None:
     assert texts(session) == ["my name is [redacted], [redacted] now"]
 
 
-def test_a_key_across_two_parts_is_found(store: Store) -> None:
-    """A secret across two parts of a stream is removed, finished or not."""
-    session = store.session("a")
-    stream = session.stream(gather=0)
-    stream.write("the key: " + KEY[:12])
-    stream.write(KEY[12:] + " ok")
-    assert KEY in shown(session)
-    session.scrub()
-    assert KEY[:12] not in shown(session)
-    assert KEY[12:] not in shown(session)
-
-
-def test_the_whole_message_outlives_its_parts(store: Store) -> None:
-    """If only the parts contain a secret, they are removed and the message stays."""
-    session = store.session("a")
-    with session.stream(gather=0) as answer:
-        answer.write(f"key {KEY}")
-        answer.finish({"role": "assistant", "content": "I will not repeat the key."})
-    session.scrub()
-    assert session.messages() == [{"role": "assistant", "content": "I will not repeat the key."}]
-    assert KEY not in shown(session)
-
-
 def test_what_is_redacted_while_it_is_streamed_stays_away(store: Store) -> None:
     """A message that was redacted by one of its parts stays hidden when its stream is finished."""
     session = store.session("a")

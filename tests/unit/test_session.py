@@ -2,33 +2,17 @@
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import hansard
-from hansard import Event, Session, Store
+from hansard import Session, Store
 
 
 def said(session: Session) -> list[Any]:
     """Return what a session's messages say."""
     return [message["n"] for message in session.messages()]
-
-
-# -- adding -------------------------------------------------------------------------------------
-
-
-def test_a_message_becomes_an_event(session: Session) -> None:
-    """`add_message` returns the event: seq, time, kind, data, message, no key."""
-    before = datetime.now(UTC)
-    event = session.add_message({"role": "user", "content": "hi"})
-    assert isinstance(event, Event)
-    assert (event.seq, event.kind, event.key) == (1, "message.added", None)
-    assert event.data == {"message": {"role": "user", "content": "hi"}}
-    assert event.message == {"role": "user", "content": "hi"}
-    assert before - timedelta(seconds=1) <= event.time <= datetime.now(UTC) + timedelta(seconds=1)
-    assert list(session.events()) == [event]
 
 
 def test_messages_are_added_all_or_none(session: Session) -> None:
@@ -112,9 +96,6 @@ def test_a_bad_argument_appends_nothing(
     with pytest.raises(hansard.InvalidEvent, match=says):
         call(session)
     assert session.seq == 1
-
-
-# -- reading ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

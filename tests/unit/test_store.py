@@ -11,8 +11,6 @@ import hansard
 from hansard import Store
 from tests.unit.disk_probe import log_of, tree
 
-# -- open ---------------------------------------------------------------------------------------
-
 
 def test_open_makes_a_store_and_opens_it_again(tmp_path: Path) -> None:
     """`open` creates the directory and its parents, and opens it the next time."""
@@ -55,15 +53,6 @@ def test_open_without_leave_to_create_creates_nothing(
     with pytest.raises(hansard.StoreNotFound):
         hansard.open(path, **options)
     assert tree(tmp_path) == before
-
-
-def test_a_file_is_no_store(tmp_path: Path) -> None:
-    """A file instead of a directory is refused unchanged."""
-    path = tmp_path / "data"
-    path.write_text("mine")
-    with pytest.raises(hansard.UnsafePath):
-        hansard.open(path)
-    assert path.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -123,33 +112,6 @@ def test_a_closed_store_says_so(store: Store) -> None:
             call()
 
 
-def test_what_a_store_and_a_session_look_like(store: Store) -> None:
-    """The repr of store and session shows where they are."""
-    assert "hansard.Store" in repr(store)
-    assert "'a/b'" in repr(store.session("a/b"))
-
-
-# -- session, create, exists --------------------------------------------------------------------
-
-
-def test_create_makes_a_session_once(store: Store) -> None:
-    """`create` writes the first event with its metadata; a second call raises `SessionExists`."""
-    session = store.create("a", metadata={"title": "Refund", "tags": ["x"]})
-    assert session.metadata == {"title": "Refund", "tags": ["x"]}
-    assert [event.kind for event in session.events()] == ["session.created"]
-    with pytest.raises(hansard.SessionExists):
-        store.create("a", metadata={"title": "Other"})
-    store.session("b").add_message({"n": 1})
-    with pytest.raises(hansard.SessionExists):
-        store.create("b")
-    assert session.metadata["title"] == "Refund"
-    assert store.session("b").seq == 1
-    assert store.create("c").metadata == {}
-
-
-# -- sessions -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_bad_limit_is_refused(store: Store, limit: int) -> None:
     """A page has at least one session, and a search at least one hit."""
@@ -157,9 +119,6 @@ def test_a_bad_limit_is_refused(store: Store, limit: int) -> None:
         store.sessions(limit=limit)
     with pytest.raises(ValueError, match="limit"):
         store.search("x", limit=limit)
-
-
-# -- verify and health --------------------------------------------------------------------------
 
 
 def test_one_bad_session_hides_no_other_from_verify(tmp_path: Path) -> None:

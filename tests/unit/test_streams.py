@@ -1,5 +1,6 @@
 """Claims about messages that are said bit by bit."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -16,30 +17,11 @@ from hansard import stream as streaming
 from tests.crashlab import faults
 
 
-def test_a_finished_message_is_one_message(session: Session) -> None:
-    """A streamed message reads like an added one; its parts are events and not messages."""
-    with session.stream(gather=0, role="assistant", name="n") as stream:
-        stream.write("par")
-        stream.write("")
-        assert session.messages() == [
-            {"role": "assistant", "name": "n", "content": "par", "partial": True}
-        ]
-        stream.write("tial\u2028")
-        assert (stream.text, stream.event) == ("partial\u2028", None)
-    whole = {"role": "assistant", "name": "n", "content": "partial\u2028"}
-    assert session.messages() == session.messages(last=1) == session.messages(view="history")
-    assert session.messages() == [whole]
-    assert [event.kind for event in session.events()] == ["message.part"] * 2 + ["message.added"]
-    assert stream.event is not None
-    assert (stream.event.seq, stream.event.message) == (3, whole)
-    assert session.state().streams == {}
-    assert session.state().message_count == 1
-
-
 def test_what_is_over_is_over(session: Session) -> None:
     """A finished or discarded stream takes no more text; other types are refused."""
     done, gone = session.stream(gather=0), session.stream()
     done.write("a")
+    done.write("")  # no part
     done.finish()
     gone.discard()
     for stream in (done, gone):
@@ -151,19 +133,6 @@ def test_an_error_in_write_says_so_and_keeps_the_rest(syncing: Session) -> None:
     assert stream.finish().message == {"role": "assistant", "content": "ac"}
 
 
-def test_a_message_begun_before_a_revert_is_shown_whole(session: Session) -> None:
-    """N-59: a view after a revert includes the beginning of a message that continues after it."""
-    stream = session.stream(gather=0)
-    stream.write("one ")
-    session.add_message({"role": "user", "content": "dropped"})
-    reverted = session.revert(1)
-    stream.write("two")
-    expected = [{"role": "assistant", "content": "one two", "partial": True}]
-    assert session.messages(after=reverted.seq) == session.messages(last=1) == expected
-
-
-# -- gathering ----------------------------------------------------------------------------------
-
 TOKENS = [f"word{number % 10} " for number in range(2000)]
 
 
@@ -183,35 +152,6 @@ def test_streaming_costs_few_events_and_bytes(tmp_path: Path) -> None:
         # In order, and all but what the message itself brought.
         assert text.startswith("".join(part.data["text"] for part in parts))
         assert all(len(part.raw) < 1024 + 100 for part in parts)
-
-
-def wait_for(session: Session, content: str, seconds: float = 10.0) -> None:
-    """Wait until a view shows a partial message with this content."""
-    deadline = time.monotonic() + seconds
-    while session.messages(last=1)[0]["content"] != content:
-        assert time.monotonic() < deadline, session.messages(last=1)
-        time.sleep(0.005)
-
-
-def test_a_late_text_does_not_keep_the_earlier_ones_waiting(session: Session) -> None:
-    """What was gathered is written after `gather` seconds, also if no other text comes."""
-    stream = session.stream(gather=0.1)
-    stream.write("first")
-    assert session.messages(last=1)[0]["content"] == "first"
-    stream.write(", second")
-    stream.write(", third")
-    assert (session.seq, stream.text) == (1, "first, second, third")
-    wait_for(session, "first, second, third")
-    assert session.seq == 2
-    time.sleep(0.11)
-    stream.write(", late")
-    assert session.messages(last=1)[0]["content"] == "first, second, third, late"
-    stream.write(", flushed")
-    stream.flush()
-    assert session.messages(last=1)[0]["content"].endswith(", late, flushed")
-    stream.flush()
-    assert session.seq == 4
-    stream.finish()
 
 
 @pytest.mark.parametrize("gather", [-0.01, 1.01, float("nan")])
@@ -259,21 +199,6 @@ def test_a_flush_that_fails_is_tried_again(syncing: Session) -> None:
     assert syncing.messages(last=1)[0]["content"] == stream.text == "abc"
 
 
-def test_many_streams_keep_their_order(session: Session) -> None:
-    """The parts of concurrent streams are complete, in order, each in its own message."""
-    streams = [session.stream(gather=0.01, name=str(number)) for number in range(5)]
-    for token in TOKENS[:400]:
-        for stream in streams:
-            stream.write(token)
-    for stream in streams:
-        stream.flush()
-    text = "".join(TOKENS[:400])
-    assert [message["content"] for message in session.messages()] == [text] * 5
-    for stream in streams:
-        stream.finish()
-    assert no_thread_waits()
-
-
 KILLED = """
 import os, sys, time
 import hansard
@@ -302,3 +227,30 @@ def test_what_is_older_than_gather_survives_its_process(tmp_path: Path, end: str
     with hansard.open(path) as store:
         (message,) = store.session("s").messages()
         assert message == {"role": "assistant", "content": "abc", "partial": True}
+
+
+def test_a_message_begun_before_a_revert_is_shown_whole(session: Session) -> None:
+    """N-59: a view after a revert includes the beginning of a message that continues after it."""
+    stream = session.stream(gather=0)
+    stream.write("one ")
+    session.add_message({"role": "user", "content": "dropped"})
+    reverted = session.revert(1)
+    stream.write("two")
+    expected = [{"role": "assistant", "content": "one two", "partial": True}]
+    assert session.messages(after=reverted.seq) == session.messages(last=1) == expected
+
+
+def test_json_shows_unfinished_streams_where_messages_do(tmp_path: Path) -> None:
+    """Before, between and after other messages, two at one place, and from every seq on."""
+    session = hansard.open(tmp_path, durability="os").session("s")
+    for count in (2, 1, 0, 1):
+        for number in range(count):
+            session.stream(gather=0).write(f"{count}-{number}")
+        for number in range(count):
+            session.add_message({"role": "user", "content": f"after {count}-{number}"})
+    session.append("x.other", {})
+    session.stream(gather=0).write("last")
+    assert sum("partial" in message for message in session.messages()) == 5
+    for after in range(session.seq + 1):
+        assert json.loads(session.messages_json(after=after)) == session.messages(after=after)
+    assert hansard.open(tmp_path).session("none").messages_json() == b"[]"

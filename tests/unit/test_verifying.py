@@ -115,7 +115,6 @@ MUTANTS: dict[str, Callable[[Parts], object]] = {
     "keys: one more": _keys_more,
     "pages": lambda parts: parts.index["pages"][0].__setitem__(0, 1),
     "begins": _set(begins=False),
-    "parts": _set(parts=[]),
     "seek table": _no_seek,
 }
 
@@ -209,9 +208,6 @@ def test_a_segment_without_a_fingerprint_is_written_again(path: Path) -> None:
         with hansard.open(path, auto_compact=False) as store:
             assert store.compact().sessions == 1
             assert store.compact().sessions == 0
-
-
-# -- checkpoints --------------------------------------------------------------------------------
 
 
 def _state(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:

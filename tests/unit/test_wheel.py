@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 MODULES = """
     __init__ __main__ adapters aio backend cli clock errors event exporters follow importers index log
-    maintenance message py.typed session session_reader state store stream transfer workspace
+    maintenance message observe prices py.typed session session_reader state store stream transfer viewer
+    workspace
 """.split()  # noqa: SIM905 - a table
 
 
@@ -27,3 +28,4 @@ def test_the_wheel_holds_the_product_only(tmp_path: Path) -> None:
     assert {name.parts[0] for name in names} == {"hansard", "hansard-0.1.0.dist-info"}
     modules = {name.parts[1].removesuffix(".py") for name in names if name.parts[0] == "hansard"}
     assert sorted(modules) == MODULES
+    assert Path("hansard/event/vendor_keys.txt") in names

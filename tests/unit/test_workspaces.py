@@ -66,9 +66,6 @@ def local(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-# -- the latest ---------------------------------------------------------------------------------
-
-
 def test_the_latest_session_has_the_last_activity(store: Store) -> None:
     """N-61: the times of events decide, not the order in which sessions were created."""
     assert store.latest() is None
@@ -120,7 +117,7 @@ def test_latest_writes_nothing(tmp_path: Path, local: Path) -> None:
     """N-62: `latest` works on a read-only store, and changes neither store nor workspace."""
     directory = repository(tmp_path / "project")
     with hansard.open(local) as store:
-        say(store, "s", hours=1).set_metadata(workspace=str(directory))
+        say(store, "s", hours=1).set_workspace(directory)
     # As if another machine had set it.
     marker(directory).unlink()
     before = tree(local), tree(directory)
@@ -129,9 +126,6 @@ def test_latest_writes_nothing(tmp_path: Path, local: Path) -> None:
         assert latest(store, tmp_path) is None
     assert (tree(local), tree(directory)) == before
     assert not marker(directory).exists()
-
-
-# -- paths ----------------------------------------------------------------------------------------
 
 
 def test_a_workspace_finds_its_own_sessions_only(store: Store, tmp_path: Path) -> None:
@@ -168,25 +162,6 @@ def test_relative_paths_and_home_are_the_caller_s(
     for bad in ("", "a\0b"):
         with pytest.raises(ValueError, match="path of a directory"):
             store.latest(workspace=bad)
-
-
-def test_a_fork_inherits_its_workspace(store: Store, tmp_path: Path) -> None:
-    """N-51: a fork has the workspace of its parent at that seq, and can get another."""
-    directory = tmp_path / "project"
-    parent = say(store, "parent", hours=2)
-    parent.set_workspace(directory)
-    child = parent.fork("child")
-    early = child.fork("early", at=1)
-    child.add_message({"role": "user", "content": "on"})
-    parent.set_workspace(tmp_path / "elsewhere")
-    assert latest(store, directory) == "child"
-    early.set_workspace(directory)
-    early.add_message({"role": "user", "content": "on"})
-    assert latest(store, directory) == "early"
-    assert latest(store, tmp_path / "elsewhere") == "parent"
-
-
-# -- moved, renamed, copied -----------------------------------------------------------------------
 
 
 def test_a_moved_repository_keeps_its_sessions(store: Store, tmp_path: Path) -> None:
@@ -235,25 +210,22 @@ def test_a_copy_is_a_separate_workspace(store: Store, tmp_path: Path, tagged: bo
         assert latest(store, directory) == "o"
 
 
-def test_a_path_in_the_metadata_survives_a_move(store: Store, tmp_path: Path) -> None:
-    """A workspace that was set by metadata is found after its repository was moved."""
+def test_a_path_in_the_metadata_is_a_path_alone(store: Store, tmp_path: Path) -> None:
+    """A workspace that was set by metadata is found at its path; nothing is added to the metadata."""
     directory = repository(tmp_path / "before")
-    say(store, "set", hours=2).set_metadata(workspace=str(directory))
-    store.create("made", metadata={"workspace": str(directory), "title": "T"})
+    for path in (str(directory), "relative", str(tmp_path), "\0"):
+        session = say(store, f"s/{path!r}")
+        session.set_metadata(workspace=path)
+        assert session.metadata == {"workspace": path}
+    assert list((directory / ".git").iterdir()) == [directory / ".git" / "HEAD"]
+    assert latest(store, directory) == f"s/{str(directory)!r}"
     directory.rename(tmp_path / "after")
-    assert latest(store, tmp_path / "after") == "made"
-    store.delete("made")
-    assert latest(store, tmp_path / "after") == "set"
-    # Other values are stored unchanged, and nothing is added.
-    for other in ("relative", str(tmp_path), "\0"):
-        session = say(store, "other")
-        session.set_metadata(workspace=other)
-        assert session.metadata == {"workspace": other}
+    assert latest(store, tmp_path / "after") is None
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_repositories_created_by_git_are_recognized(store: Store, tmp_path: Path) -> None:
-    """A repository, a worktree and a clone are recognized; git does not track the file."""
+    """A repository keeps its sessions, a worktree is known by its path, and git does not track the file."""
 
     def git(*arguments: str) -> str:
         options = ["-c", "user.name=n", "-c", "user.email=e", "-c", "init.defaultBranch=main"]
@@ -271,13 +243,11 @@ def test_repositories_created_by_git_are_recognized(store: Store, tmp_path: Path
     git("clone", "-q", ".", str(tmp_path / "clone"))
     assert latest(store, tmp_path / "clone") is None
     assert git("status", "--porcelain") == ""
+    assert latest(store, tmp_path / "tree") == "tree"
     (tmp_path / "tree").rename(tmp_path / "tree2")
-    assert latest(store, tmp_path / "tree2") == "tree"
+    assert latest(store, tmp_path / "tree2") is None
     (tmp_path / "main").rename(tmp_path / "main2")
     assert latest(store, tmp_path / "main2") == "main"
-
-
-# -- the file in the git directory ----------------------------------------------------------------
 
 
 def test_the_marker_is_private_and_written_once(store: Store, tmp_path: Path) -> None:
@@ -317,7 +287,6 @@ SPOILED: dict[str, Callable[[Path, Path], object]] = {
     "no HEAD": lambda git, _: os.remove(git / "HEAD"),
     ".git is a link": lambda git, outside: replace_git(git, target=outside),
     "pointer": lambda git, outside: replace_git(git, f"gitdir: {outside}\n"),
-    "NUL": lambda git, _: replace_git(git, "gitdir: \0\n"),
 }
 
 
@@ -357,7 +326,7 @@ def test_without_a_writable_git_directory_the_path_decides(tmp_path: Path, local
         for name in ("create_file", "write", "sync", "publish"):
             directory = repository(tmp_path / name)
             with faults.fail(13, only=(name,)) as fault:
-                found = workspace.mark(directory)
+                found = workspace.find(directory, mark=True)
             assert fault.fired
             assert found == workspace.Workspace(os.path.realpath(directory))
             assert os.listdir(directory / ".git") == ["HEAD"]
@@ -366,7 +335,7 @@ def test_without_a_writable_git_directory_the_path_decides(tmp_path: Path, local
 def mark_at_once(wire: Wire, directory: str, barrier: Barrier) -> str | None:
     """Mark a repository at the same time as others; return its id."""
     barrier.wait(PATIENCE)
-    return workspace.mark(directory).id
+    return workspace.find(directory, mark=True).id
 
 
 def test_concurrent_marks_of_a_repository_agree(tmp_path: Path) -> None:
@@ -377,9 +346,6 @@ def test_concurrent_marks_of_a_repository_agree(tmp_path: Path) -> None:
         workers = [crew.start(mark_at_once, str(directory), barrier) for _ in range(6)]
         assert {worker.result() for worker in workers} == {workspace.find(directory).id}
     assert sorted(os.listdir(directory / ".git")) == ["HEAD", workspace.MARKER]
-
-
-# -- damage ---------------------------------------------------------------------------------------
 
 
 def test_a_damaged_newest_session_is_reported_and_not_skipped(local: Path) -> None:
@@ -414,16 +380,3 @@ def test_damage_in_another_workspace_is_not_reported(tmp_path: Path, local: Path
             with pytest.raises(hansard.Damaged, match="'hurt'"):
                 store.latest(workspace=directory)
         assert latest(store, theirs, skip_damaged=True) is None
-
-
-def test_a_fork_whose_parent_is_damaged_is_reported(tmp_path: Path, local: Path) -> None:
-    """N-61: a fork with unreadable inherited events may belong here, and may be the newest."""
-    with hansard.open(local) as store:
-        store.create("parent", workspace=tmp_path)
-        say(store, "mine", hours=5).set_workspace(tmp_path)
-        store.session("parent").fork("child").add_message({"role": "user", "content": "on"})
-    log_of(local, "parent").write_bytes(b"")
-    with hansard.open(local) as store:
-        with pytest.raises(hansard.Damaged, match="'child'"):
-            store.latest(workspace=tmp_path)
-        assert latest(store, tmp_path, skip_damaged=True) == "mine"

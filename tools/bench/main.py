@@ -21,6 +21,7 @@ from tools.bench import (
     contention,
     during_compaction,
     everyday,
+    goals,
     index,
     postgres,
     processes,
@@ -40,6 +41,7 @@ GROUPS: dict[str, list[Callable[[Path], Result]]] = {
     "compaction": [*compaction.ALL, *during_compaction.ALL],
     "index": index.ALL,
     "postgres": postgres.ALL,
+    "goals": goals.ALL,
 }
 
 
@@ -57,6 +59,9 @@ def main() -> int:
     )
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON too")
     parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
+    parser.add_argument(
+        "--write", action="store_true", help="of goals and peers: write the tables into docs/"
+    )
     peers = parser.add_argument_group("of --group peers")
     peers.add_argument("--quick", action="store_true", help="small sizes, once: under 3 minutes")
     peers.add_argument(
@@ -64,9 +69,6 @@ def main() -> int:
     )
     peers.add_argument(
         "--report", type=Path, metavar="DIR", help="write report.md, .json and plots"
-    )
-    peers.add_argument(
-        "--write", action="store_true", help="write the tables into docs/reports/peers.md"
     )
     options = parser.parse_args()
     if options.group == "peers":
@@ -94,8 +96,10 @@ def main() -> int:
         "system": f"{platform.system()} {platform.release()}",
         "cores": os.cpu_count(),
     }
-    print(", ".join(f"{key} {value}" for key, value in machine.items()) + "\n")
-    print(table(results))
+    about = ", ".join(f"{key} {value}" for key, value in machine.items())
+    print(f"{about}\n\n{table(results)}")
+    if options.write and options.group == "goals":
+        goals.write(results, about)
     if options.json:
         report = {"machine": machine, "results": [r._asdict() | {"met": r.met} for r in results]}
         Path(options.json).write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")

@@ -224,12 +224,12 @@ class Report:
         return "\n".join(notes)
 
 
-def between_marks(text: str, new: str) -> str:
+def between_marks(text: str, new: str, begin: str = BEGIN) -> str:
     """Return a page with what is between its marks replaced."""
-    pattern = re.compile(re.escape(BEGIN) + r".*?" + re.escape(END), re.DOTALL)
+    pattern = re.compile(re.escape(begin) + r".*?" + re.escape(END), re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"the page has no marks; put these two lines into it: {BEGIN} {END}")
-    return pattern.sub(lambda _: f"{BEGIN}\n\n{new}\n\n{END}", text)
+        raise ValueError(f"the page has no marks; put these two lines into it: {begin} {END}")
+    return pattern.sub(lambda _: f"{begin}\n\n{new}\n\n{END}", text)
 
 
 def _number(value: float | None) -> str:

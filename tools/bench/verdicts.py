@@ -128,7 +128,7 @@ def _reads(figures: Figures, scale: Scale) -> Iterator[Verdict]:
         1.0,
         "ms",
     )
-    yield _everyday(figures, "load_json", 2.0)
+    yield _everyday(figures, "load_json", 2.5)
     best = figures.best("hansard_os", [*light, "openai"], "last_us")
     what = f"The last 50 of {loaded} messages, cold, the opening included"
     yield _peer(figures, what, "hansard_os", best, "last_us", 1.0, "µs")

@@ -161,18 +161,19 @@ def no_inodes(point: Path) -> None:
 def read_only(point: Path) -> None:
     """Use a store on a disk that is read-only by now."""
     mounts.mount_memory(point, "size=8m")
+    ids = [f"m{number}" for number in range(20)]  # enough for a compaction to save bytes
     with _open(point) as store:
-        store.session("s").add_message(message("m"))
+        store.session("s").add_messages([message(id, 500) for id in ids])
     mounts.remount(point, "ro")
     with _open(point) as store:
-        _same(store.session("s"), ["m"])
+        _same(store.session("s"), ids)
         store.sessions()
         _refused(lambda: store.session("s").add_message(message("n")), errno.EROFS)
         _refused(lambda: store.create("n"), errno.EROFS)
         _refused(lambda: store.delete("s"), errno.EROFS)
         _refused(store.compact, errno.EROFS)
         mounts.remount(point, "rw")
-        _works(store, ["m"])
+        _works(store, ids)
 
 
 def no_permission(point: Path) -> None:

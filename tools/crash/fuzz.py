@@ -86,7 +86,7 @@ def try_one(bench: Bench, target: Target, data: bytes, *, sealed: bool = False) 
     if sealed and target.reseal is not None:
         try:
             data = target.reseal(data)
-        except (ValueError, IndexError, KeyError, TypeError):
+        except (ValueError, IndexError, KeyError, TypeError, RecursionError):
             sealed = False  # so far from it that there is nothing to make right
     try:
         with patience():

@@ -18,8 +18,9 @@ from hansard.log import format, names
 from hansard.log.sealed_segment import INDEX_END, OURS
 from tools.crash.struck import Wrong, scratch
 
-#: What a caller may be told about what cannot be read.
-_ALLOWED = (hansard.HansardError, ValueError)
+#: What a caller may be told about stored bytes that cannot be read, and about a wrong argument.
+_UNREADABLE = hansard.HansardError
+_INVALID = (hansard.HansardError, ValueError)
 
 
 class Bench:
@@ -137,13 +138,13 @@ def _read_session(bench: Bench, name: str, *, sealed: bool) -> None:
     with bench.opened() as store:
         session = store.session(name)
         found: list[hansard.Event] | None = None
-        with contextlib.suppress(*_ALLOWED):
+        with contextlib.suppress(_UNREADABLE):
             found = list(session.events())
         if found is not None and [event.seq for event in found] != list(range(1, len(found) + 1)):
             raise Wrong(f"seqs {[event.seq for event in found]}")
         if found is not None and not sealed and found != bench.events[name][: len(found)]:
             raise Wrong("other events than were said")
-        with contextlib.suppress(*_ALLOWED):
+        with contextlib.suppress(_UNREADABLE):
             last = session.messages(last=2)
             said = [event.message for event in bench.events[name] if event.message is not None]
             if not sealed and not _is_run(last, said):
@@ -154,9 +155,9 @@ def _read_session(bench: Bench, name: str, *, sealed: bool) -> None:
             session.verify,
             lambda: list(session.dump()),
         ):
-            with contextlib.suppress(*_ALLOWED):
+            with contextlib.suppress(_UNREADABLE):
                 look()
-        with contextlib.suppress(*_ALLOWED):
+        with contextlib.suppress(_UNREADABLE):
             store.exists(name)
 
 
@@ -239,7 +240,7 @@ def _feed_cursor_file(bench: Bench, data: bytes, sealed: bool) -> None:  # noqa:
     place = bench.file("internal", "cursor-consumer", names.LOG)
     with (
         bench.exchanged(place, data),
-        contextlib.suppress(*_ALLOWED),
+        contextlib.suppress(_UNREADABLE),
         hansard.open(bench.path, durability="os", auto_compact=False) as store,
         contextlib.closing(store.follow(cursor="consumer", session="plain")) as follower,
     ):
@@ -259,11 +260,11 @@ def _feed_index(bench: Bench, data: bytes, _: bool) -> None:  # noqa: FBT001 - a
     with bench.exchanged(file, data):
         try:
             with hansard.open(bench.path, durability="os", auto_compact=False) as store:
-                with contextlib.suppress(*_ALLOWED):
+                with contextlib.suppress(_UNREADABLE):
                     ids = [one for one, _, _ in _listing(store)]
                     if ids != [one for one, _, _ in bench.listed]:
                         raise Wrong(f"other sessions are listed: {ids}")
-                with contextlib.suppress(*_ALLOWED):
+                with contextlib.suppress(_UNREADABLE):
                     store.search("words")
         finally:
             for more in ("-wal", "-shm"):
@@ -276,7 +277,7 @@ def _feed_export(bench: Bench, data: bytes, sealed: bool) -> None:  # noqa: FBT0
     with hansard.open("memory:") as store:
         try:
             report = store.import_session(data, id="taken")
-        except _ALLOWED:
+        except _UNREADABLE:
             if list(store.sessions().items):
                 raise Wrong("refused, and something is there") from None
             return
@@ -309,7 +310,7 @@ def _feed_token(bench: Bench, data: bytes, sealed: bool) -> None:  # noqa: FBT00
         base64.urlsafe_b64encode(data).decode().rstrip("=") if sealed else data.decode("latin-1")
     )
     for order in ("id", "-updated"):
-        with contextlib.suppress(*_ALLOWED):
+        with contextlib.suppress(*_INVALID):
             page = bench.reader.sessions(order=order, limit=5, cursor=token)
             found = [info.id for info in page.items]
             if order == "id" and found != sorted(found):
@@ -324,7 +325,7 @@ def _tokens(bench: Bench) -> list[bytes]:
 def _feed_name(_: Bench, data: bytes, __: bool) -> None:  # noqa: FBT001 - as `Target.feed`
     """A name is of one id, and an id has one name."""
     text = data.decode("utf-8", "surrogateescape")
-    with contextlib.suppress(*_ALLOWED):
+    with contextlib.suppress(*_INVALID):
         file = names.encode(text)
         if (
             "/" in file
@@ -335,7 +336,7 @@ def _feed_name(_: Bench, data: bytes, __: bool) -> None:  # noqa: FBT001 - as `T
             raise Wrong(f"{text!r} is kept as {file!r}")
         if names.decode(file) not in {text, None}:
             raise Wrong(f"{text!r} is kept as {file!r}, which is {names.decode(file)!r}")
-    with contextlib.suppress(*_ALLOWED):
+    with contextlib.suppress(*_INVALID):
         found = names.decode(text)
         if found is not None and names.encode(found) != text:
             raise Wrong(
@@ -344,13 +345,13 @@ def _feed_name(_: Bench, data: bytes, __: bool) -> None:  # noqa: FBT001 - as `T
 
 
 def _feed_query(bench: Bench, data: bytes, _: bool) -> None:  # noqa: FBT001 - as `Target.feed`
-    with contextlib.suppress(*_ALLOWED):
+    with contextlib.suppress(*_INVALID):
         bench.reader.search(data.decode("utf-8", "surrogateescape"))
 
 
 def _feed_line(_: Bench, data: bytes, __: bool) -> None:  # noqa: FBT001 - as `Target.feed`
     for decode in (format.decode_lines, format.decode_header, format.decode_first):
-        with contextlib.suppress(*_ALLOWED):
+        with contextlib.suppress(*format.DECODE_ERRORS):
             decode(data)
 
 

@@ -13,7 +13,7 @@ import asyncio
 import uuid
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import hansard
@@ -67,6 +67,7 @@ class _StateChange(NamedTuple):
     key: str
     app: dict[str, Any]
     user: dict[str, Any]
+    usage: dict[str, Any] | None = None
 
 
 class HansardSessionService(BaseSessionService):
@@ -80,7 +81,7 @@ class HansardSessionService(BaseSessionService):
     """
 
     def __init__(self, store: opening.StoreLike, *, prefix: str = "adk/") -> None:
-        self._store: opening.Settled | opening.ClosedPlace = opening.settled(store)
+        self._store = opening.settled(store)
         self._prefix = prefix
         self._conversations = lru_cache(_KEPT)(
             lambda name: adk_events.ConversationProjection(opened(self._store), name)
@@ -91,29 +92,12 @@ class HansardSessionService(BaseSessionService):
         #: Appends to one conversation are serialized: branches of an invocation share a session object.
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
-    def __repr__(self) -> str:
-        return f"<hansard.adapters.adk.HansardSessionService {self._prefix!r} in {self._store!r}>"
-
-    async def close(self) -> None:
-        """Refuse further calls with `hansard.Closed`; the store stays open for others."""
-        self._store = opening.ClosedPlace(repr(self))
-        self._conversations.cache_clear()
-        self._shared.cache_clear()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     def id_of(
         self, app_name: str, user_id: str | None = None, session_id: str | None = None
     ) -> str:
         """Return the id of hansard's session: of a conversation, or of a user's or an app's state."""
         names = (name for name in (app_name, user_id, session_id) if name is not None)
         return self._prefix + "/".join(map(opening.escaped, names))
-
-    # -- sessions -------------------------------------------------------------------------------
 
     async def create_session(
         self,
@@ -238,8 +222,6 @@ class HansardSessionService(BaseSessionService):
         session_id = self.id_of(app_name, user_id)
         return await asyncio.to_thread(lambda: self._shared(session_id).read())
 
-    # -- events ---------------------------------------------------------------------------------
-
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event, and its changes in all scopes: all of it, or nothing.
 
@@ -256,8 +238,9 @@ class HansardSessionService(BaseSessionService):
             item = adk_events.native(event)
             changes = extract_state_delta(item.get("actions", {}).get("state_delta", {}))
             kind, data = adk_events.draft(item)
+            usage = adk_events.usage_of(item)
             change = _StateChange(
-                kind, data, adk_events.key_of(item), changes["app"], changes["user"]
+                kind, data, adk_events.key_of(item), changes["app"], changes["user"], usage
             )
             last = session.events[-1].id if session.events else None
             mark = session._storage_update_marker  # noqa: SLF001 - the kit's member for it
@@ -312,7 +295,10 @@ class HansardSessionService(BaseSessionService):
     def _append(
         self, store: hansard.Store, names: _Names, change: _StateChange, *, after: int
     ) -> int | None:
-        """Append a change after a seq, or raise `SeqConflict`; None if the conversation has it."""
+        """Append a change after a seq and return the last seq; None if the conversation has it.
+
+        Raises `SeqConflict` if another event is there.
+        """
         session = store.session(self.id_of(*names))
         intended = []
         for where, changes in ((names[:1], change.app), (names[:2], change.user)):
@@ -322,10 +308,11 @@ class HansardSessionService(BaseSessionService):
                 intended.append((shared, intention))
         seq, refused = None, None
         try:
-            (event,) = session.append_all(
-                [(change.kind, change.data)], key=change.key, expected_seq=after
-            )
-            seq = event.seq if event.seq == after + 1 else None
+            added = [(change.kind, change.data)]
+            if change.usage is not None:
+                added.append(("usage.recorded", change.usage))
+            events = session.append_all(added, key=change.key, expected_seq=after)
+            seq = events[-1].seq if events[0].seq == after + 1 else None
         except (SeqConflict, hansard.InvalidEvent) as error:
             refused = error
         for shared, intention in intended:

@@ -47,9 +47,6 @@ COUNTED: Final = frozenset({"message.added", EVENT, CREATED})
 Json = dict[str, Any]
 
 
-# -- there --------------------------------------------------------------------------------------
-
-
 def native(event: Event) -> Json:
     """Return an event's members, without the state of one invocation only."""
     found: Json = values.dumped(event, _dump, Event.model_validate)
@@ -85,6 +82,26 @@ def draft(item: Json) -> tuple[str, Json]:
     return "message.added", {"message": origin.pack(FORMAT, item, role=role, content=content)}
 
 
+def usage_of(item: Json) -> Json | None:
+    """Return the usage that an event reports, to be recorded; None if it reports none."""
+    used = item.get("usage_metadata")
+    if not isinstance(used, dict):
+        return None
+
+    def total(*names: str) -> int:
+        return sum(used.get(f"{name}_token_count") or 0 for name in names)
+
+    counts = {
+        "input_tokens": total("prompt", "tool_use_prompt"),
+        "output_tokens": total("candidates", "thoughts"),
+        "cached_tokens": total("cached_content"),
+        "reasoning_tokens": total("thoughts"),
+    }
+    counts = {name: count for name, count in counts.items() if count > 0}
+    model = item.get("model_version") or "unknown"
+    return {"model": model, **counts, "response_id": item.get("id", "")} if counts else None
+
+
 def _block(part: Json) -> Json:
     """Return a part as a block that all views know; `origin` has the rest of it."""
     if isinstance(part.get("text"), str):
@@ -99,9 +116,6 @@ def _block(part: Json) -> Json:
         content = [{"json": answer.get("response")}]
         return {"type": "tool_result", "tool_use_id": answer.get("id", ""), "content": content}
     return {"type": next(iter(part), "part")}
-
-
-# -- and back -----------------------------------------------------------------------------------
 
 
 def _item_of(event: hansard.Event) -> Json | None:
@@ -185,9 +199,6 @@ class ConversationProjection(AdapterProjection):
         """Return the last seq, and a copy of what the events add up to."""
         with self.fresh():
             return self.seq, copy.deepcopy(self._value)
-
-
-# -- shared states ------------------------------------------------------------------------------
 
 
 class SharedState(AdapterProjection):

@@ -11,11 +11,10 @@ the SDK sends again adds only what is missing. The SDK's own `fold_session_summa
 
 import asyncio
 import copy
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import hansard
 from hansard import SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
@@ -38,10 +37,10 @@ if TYPE_CHECKING:
         SessionSummaryEntry,
     )
 
-_Answer = TypeVar("_Answer")
-
 #: Projections that are kept: a listing reads every transcript.
 _KEPT: Final = 1024
+#: A longer uuid of an entry is not used as an idempotency key.
+_LONGEST: Final = 1000
 
 
 class HansardSessionStore:
@@ -57,10 +56,8 @@ class HansardSessionStore:
     def __init__(self, store: opening.StoreLike, *, prefix: str = "claude/") -> None:
         self._store = opening.settled(store)
         self._prefix = prefix
+        self._counted = lru_cache(64)(lambda name: _Counted(opened(self._store), name))
         self._summary = lru_cache(_KEPT)(lambda name: _Summary(opened(self._store), name))
-
-    def __repr__(self) -> str:
-        return f"<hansard.adapters.claude_agent.HansardSessionStore {self._prefix!r} in {self._store!r}>"
 
     def id_of(self, key: "SessionKey") -> str:
         """Return the id of a transcript's session; no two keys have the same."""
@@ -74,8 +71,6 @@ class HansardSessionStore:
     def _project(self, project_key: str) -> str:
         return f"{self._prefix}{opening.escaped(project_key)}/"
 
-    # -- writing --------------------------------------------------------------------------------
-
     async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
         """Append entries, in order, except those whose uuid the transcript already has.
 
@@ -86,14 +81,15 @@ class HansardSessionStore:
             # Before the first await: the caller may change its list after that.
             drafts = [claude_entries.draft(cast("dict[str, Any]", entry)) for entry in entries]
             titles = None if "subpath" in key else claude_entries.titles(entries)
-            _check_loop()
-            await opening.finished(self._append(session_id, drafts, titles))
+            answers = [copy.deepcopy(one) for one in entries if one.get("type") == "assistant"]
+            await opening.finished(self._append(session_id, drafts, titles, answers))
 
     async def _append(
         self,
         session_id: str,
         drafts: list[claude_entries.Draft],
         titles: claude_entries.Titles | None,
+        answers: "list[SessionStoreEntry]",
     ) -> None:
         session = (await opening.aopened(self._store)).session(session_id)
         # One append for each key; they share a write, in this order.
@@ -101,8 +97,23 @@ class HansardSessionStore:
         for answer in await asyncio.gather(*appends, return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
+        if answers:
+            await asyncio.to_thread(self._record_usage, session_id, answers)
         if titles is not None:
             await _set_title(session, titles)
+
+    def _record_usage(self, session_id: str, answers: "list[SessionStoreEntry]") -> None:
+        """Record the usage that answers report, unless it is recorded."""
+        session = opened(self._store).session(session_id)
+        for answer in answers:
+            with self._counted(session_id).fresh() as counted:
+                usage = counted.counts.new(answer)
+            if usage is not None:
+                name = answer.get("uuid")
+                # A batch that is sent twice concurrently records it once.
+                key = f"usage:{name}" if isinstance(name, str) and len(name) < _LONGEST else None
+                with suppress(hansard.InvalidEvent):  # such as a number that is too large
+                    session.record_usage(**usage, key=key)
 
     async def delete(self, key: "SessionKey") -> None:
         """Move a transcript to the trash, with those of its subagents.
@@ -110,8 +121,7 @@ class HansardSessionStore:
         `store.restore(id)` restores one. Until then, or until it is purged, entries for it raise
         `SessionDeleted`.
         """
-        _check_loop()
-        await opening.finished(_in_thread(self._delete, self.id_of(key), "subpath" in key))
+        await opening.finished(asyncio.to_thread(self._delete, self.id_of(key), "subpath" in key))
 
     def _delete(self, session_id: str, alone: bool) -> None:  # noqa: FBT001 - for to_thread
         store = opened(self._store)
@@ -121,14 +131,12 @@ class HansardSessionStore:
             with suppress(SessionNotFound, SessionDeleted):
                 store.delete(one)
 
-    # -- reading --------------------------------------------------------------------------------
-
     async def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
         """Return a transcript's entries, equal to those appended; None if there are none.
 
         Entries before a `clear`, and reverted ones, are not returned.
         """
-        found = await _in_thread(self._load, self.id_of(key))
+        found = await asyncio.to_thread(self._load, self.id_of(key))
         return cast("list[SessionStoreEntry] | None", found)
 
     def _load(self, session_id: str) -> list[dict[str, Any]] | None:
@@ -140,12 +148,12 @@ class HansardSessionStore:
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
         """Return the ids of a project's transcripts, and when each last changed, in ms."""
-        found = await _in_thread(self._listed, self._project(project_key))
+        found = await asyncio.to_thread(self._listed, self._project(project_key))
         return [{"session_id": name, "mtime": mtime} for name, _, mtime in found]
 
     async def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         """Return the SDK's summary of each of a project's transcripts."""
-        return await _in_thread(self._summaries, project_key)
+        return await asyncio.to_thread(self._summaries, project_key)
 
     def _summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         found: list[SessionSummaryEntry] = []
@@ -161,7 +169,7 @@ class HansardSessionStore:
         """Return the subpaths of a transcript's subagents."""
         names = key["project_key"], key["session_id"]
         prefix = claude_entries.session_id(self._prefix, *names, subpath="")
-        found = await _in_thread(lambda: opened(self._store).sessions(prefix=prefix).items)
+        found = await asyncio.to_thread(lambda: opened(self._store).sessions(prefix=prefix).items)
         return [info.id.removeprefix(prefix) for info in found]
 
     def _listed(self, prefix: str) -> list[tuple[str, SessionInfo, int]]:
@@ -193,6 +201,19 @@ class _Summary(AdapterProjection):
             self.data = after["data"]
 
 
+class _Counted(AdapterProjection):
+    """The usage that is recorded of one transcript, by the answers' ids."""
+
+    _follows_reverts = False
+
+    def _begin(self) -> None:
+        self.counts = claude_entries.UsageCounts()
+
+    def _add(self, event: hansard.Event) -> None:
+        if event.kind == "usage.recorded":
+            self.counts.add(event.data)
+
+
 async def _set_title(session: aio.Session, titles: claude_entries.Titles) -> None:
     """Set the session's title to the transcript's, for hansard's listing and search."""
     if titles.given:
@@ -209,19 +230,3 @@ def _milliseconds(info: SessionInfo) -> int:
     # The time of a damaged one is unknown: it may be the newest.
     when = datetime.fromisoformat(info.updated) if info.updated else datetime.now(UTC)
     return int(when.timestamp() * 1000)
-
-
-async def _in_thread(call: Callable[..., _Answer], *given: Any) -> _Answer:
-    _check_loop()
-    return await asyncio.to_thread(call, *given)
-
-
-def _check_loop() -> None:
-    """Raise an error that says what to do if trio runs."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise RuntimeError(
-            "HansardSessionStore needs asyncio, and another event loop runs; nothing was read or stored. "
-            "Use anyio.run(…, backend='asyncio')"
-        ) from None

@@ -8,9 +8,7 @@ LangChain has deprecated the class that this one implements, and removes it in v
 `hansard.adapters.langgraph` for new programs.
 """
 
-import inspect
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -27,7 +25,6 @@ try:
         message_to_dict,
         messages_from_dict,
     )
-    from langchain_core.tracers.root_listeners import AsyncRootListenersTracer, RootListenersTracer
 except ImportError as error:
     missing("langchain", "langchain-core 1", "langchain", error)
 
@@ -70,8 +67,7 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages, all or none."""
-        with self._failing_the_run():
-            self._session().add_messages(map(message_of, messages))
+        self._session().add_messages(map(message_of, messages))
 
     def clear(self) -> None:
         """Clear the model view. The history keeps everything; `store.delete` removes it."""
@@ -86,28 +82,8 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages, all or none."""
-        with self._failing_the_run():
-            session = await self._awaited()
-            await session.add_messages([message_of(message) for message in messages])
-
-    @contextmanager
-    def _failing_the_run(self) -> Iterator[None]:
-        """Fail the run whose turn cannot be stored.
-
-        `RunnableWithMessageHistory` stores a turn in a callback. LangChain only logs what a callback raises,
-        unless its handler has `raise_error`. Only the frames of the callers have that handler.
-        """
-        try:
-            yield
-        except Exception:
-            frame = inspect.currentframe()
-            while frame is not None:
-                handler = frame.f_locals.get("self")
-                if isinstance(handler, RootListenersTracer | AsyncRootListenersTracer):
-                    named = handler.config.get("configurable", {})
-                    handler.raise_error |= named.get("message_history") is self
-                frame = frame.f_back
-            raise
+        session = await self._awaited()
+        await session.add_messages([message_of(message) for message in messages])
 
     async def aclear(self) -> None:
         """Clear the model view."""

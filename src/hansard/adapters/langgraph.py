@@ -13,12 +13,11 @@ import copy
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache, update_wrapper
-from itertools import islice
+from functools import lru_cache, partial, update_wrapper
+from itertools import chain, islice
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import hansard
-from hansard import aio
 from hansard.adapters.langgraph_thread import (
     EMPTY,
     Gathered,
@@ -27,7 +26,7 @@ from hansard.adapters.langgraph_thread import (
     ThreadCheckpoint,
     Value,
 )
-from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, missing, opened, settled
+from hansard.adapters.opening import StoreLike, finished, missing, opened, settled
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
 from hansard.message.values import common_prefix
@@ -72,7 +71,7 @@ def _awaited(
 
     async def awaited(self: "HansardSaver", /, *args: Given.args, **named: Given.kwargs) -> Answer:
         own: Callable[Given, Answer] = getattr(self, method.__name__)
-        return await self._workers.run(lambda: own(*args, **named))
+        return await finished(asyncio.to_thread(own, *args, **named))
 
     update_wrapper(awaited, method)
     return awaited
@@ -106,31 +105,9 @@ class HansardSaver(BaseCheckpointSaver[str]):
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
         self.serde = guarded(self.serde, tuple(allow))
         self._mirror = mirror
-        self._store: Settled | ClosedPlace = settled(store)
+        self._store = settled(store)
         self._prefix = prefix
         self._threads = lru_cache(64)(lambda name: Thread(opened(self._store), name))
-        self._workers = aio.Pool("LangGraph")
-
-    def close(self) -> None:
-        """Finish the calls that have begun, and refuse further ones with `hansard.Closed`.
-
-        The store stays open for others.
-        """
-        self._store = ClosedPlace(repr(self))
-        self._threads.cache_clear()
-        self._workers.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.close)
 
     def get_next_version(self, current: str | float | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         """Return the next version: a number to compare, and a random part that tells branches apart."""
@@ -261,9 +238,12 @@ class HansardSaver(BaseCheckpointSaver[str]):
         self, thread_id: str, data: dict[str, Any], new: "dict[str, _New | None]"
     ) -> None:
         ns, channel = data["ns"], self._mirror
-        mirrors = channel in new and not ns and isinstance(self.serde, Guarded)
+        # Another serializer may encrypt.
+        readable = isinstance(self.serde, Guarded)
+        mirrors = channel in new and not ns and readable
         while True:
             mirrored = None
+            written: Sequence[Any] = ()
             # Each time: another saver may have deleted the thread, and its mark with it.
             with self._marked(thread_id).fresh() as thread:
                 if not thread.marked:
@@ -276,15 +256,17 @@ class HansardSaver(BaseCheckpointSaver[str]):
                     assert channel is not None
                     written = self._written(thread, data, channel)
                     mirrored = _mirrored(thread, new[channel], written)
+                usage = _usage(thread, new, written) if readable else []
                 expected = thread.seq
             if mirrored is None:
-                if thread.handle.append(CHECKPOINT, data).seq > expected:
+                if thread.handle.append_all([(CHECKPOINT, data), *usage])[0].seq > expected:
                     return
                 # It is another session now: the thread was deleted, with the bases of these values.
                 continue
             noted = {"channel": channel, "kept": mirrored.kept, "marks": mirrored.marks}
             events = [(CHECKPOINT, data | {"mirrored": noted})]
             events += [("message.added", {"message": message}) for message in mirrored.messages]
+            events += usage
             with suppress(hansard.SeqConflict):
                 if mirrored.back is not None:
                     # The graph continued from an earlier checkpoint, or changed messages.
@@ -420,7 +402,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
     ) -> AsyncIterator[CheckpointTuple]:
         """Do as `list` does."""
         found = self.list(config, filter=filter, before=before, limit=limit)
-        while page := await self._workers.run(lambda: [*islice(found, _PAGE)]):
+        while page := await finished(asyncio.to_thread(lambda: [*islice(found, _PAGE)])):
             for one in page:
                 yield one
 
@@ -490,6 +472,25 @@ def _mirrored(
     return values.mirror_change(thread.mirrored, messages, more=more)
 
 
+def _usage(
+    thread: Thread, new: "dict[str, _New | None]", written: Sequence[Any]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the events of the usage that new messages report, each by its id, once per thread."""
+    found: dict[str, dict[str, Any]] = {}
+    lists = [_listed(one.value)[one.keep :] for one in new.values() if one is not None]
+    lists += map(_listed, written)
+    for native in chain.from_iterable(lists):
+        if isinstance(native, BaseMessage) and native.id and native.id not in thread.counted:
+            usage = values.usage_of(partial(_member, native))
+            if usage is not None:
+                found[native.id] = {**usage, "response_id": native.id}
+    return [("usage.recorded", usage) for usage in found.values()]
+
+
+def _member(native: BaseMessage, name: str) -> Any:
+    return getattr(native, name, None)
+
+
 def _listed(value: Any) -> list[Any]:
     if isinstance(value, _DeltaSnapshot):
         value = value.value
@@ -498,5 +499,5 @@ def _listed(value: Any) -> list[Any]:
 
 def _message(native: Any) -> dict[str, Any] | None:
     if isinstance(native, BaseMessage):
-        return values.message_of(lambda name: getattr(native, name, None))
+        return values.message_of(partial(_member, native))
     return values.plain_message(native)

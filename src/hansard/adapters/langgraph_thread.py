@@ -152,6 +152,8 @@ class Thread(AdapterProjection):
     def _begin(self) -> None:
         #: Whether the session's metadata mark it as a thread.
         self.marked = False
+        #: Ids of the messages whose usage is recorded.
+        self.counted: set[str] = set()
         self._clear()
 
     def _clear(self) -> None:
@@ -167,8 +169,6 @@ class Thread(AdapterProjection):
         #: The list that was mirrored last.
         self.mirror: Value | None = None
 
-    # -- events -----------------------------------------------------------------------------------
-
     def _add(self, event: hansard.Event) -> None:
         try:
             if event.kind == CHECKPOINT:
@@ -177,6 +177,8 @@ class Thread(AdapterProjection):
                 self._add_writes(event, _read_written(event.raw))
             elif event.kind == REMOVED:
                 self._remove(_read_removed(event.raw))
+            elif event.kind == "usage.recorded":
+                self.counted.add(event.data.get("response_id", ""))
             elif event.kind == "session.reverted":
                 self._revert(event.data["seq"])
             elif event.kind in {"metadata.set", "session.created"}:
@@ -253,8 +255,6 @@ class Thread(AdapterProjection):
                 if (ns, checkpoint_id) in self.checkpoints:
                     self.checkpoints[ns, checkpoint_id].hidden = True
 
-    # -- questions --------------------------------------------------------------------------------
-
     def shown(self, ns: str | None = None) -> list[ThreadCheckpoint]:
         """Return the checkpoints that LangGraph sees, the newest first."""
         every = self.checkpoints.values()
@@ -293,8 +293,6 @@ class Thread(AdapterProjection):
         new = found.items[len(found.marks) :]
         found.marks += [values.mark(values.typed(item)) for item in new]
         return found, found.marks
-
-    # -- stored values ----------------------------------------------------------------------------
 
     def gather(self, checkpoint: ThreadCheckpoint) -> Gathered:
         """Return all that is stored of a checkpoint."""

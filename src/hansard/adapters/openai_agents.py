@@ -13,26 +13,30 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hansard
-from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, aopened, missing, settled
+from hansard.adapters.opening import StoreLike, aopened, missing, settled
 from hansard.message.openai_items import items_of, message_of
 
 try:
+    from agents.lifecycle import RunHooks
+    from agents.memory.session import _CompactionSnapshot
     from agents.memory.session_settings import (
         SessionSettings,
         coerce_session_settings,
         resolve_session_limit,
     )
+    from agents.models.default_models import get_default_model
+    from agents.models.fake_id import FAKE_RESPONSES_ID
 except ImportError as error:
     missing("openai_agents", "openai-agents", "openai-agents", error)
 
 if TYPE_CHECKING:
-    from agents.items import TResponseInputItem
-    from agents.memory.session import _CompactionSnapshot
+    from agents import Agent
+    from agents.items import ModelResponse, TResponseInputItem
     from agents.run_context import RunContextWrapper
 
     Context = RunContextWrapper[Any] | None
 
-__all__ = ["HansardSession"]
+__all__ = ["HansardSession", "HansardUsageHooks"]
 
 
 class HansardSession:
@@ -66,7 +70,8 @@ class HansardSession:
         """
         self.session_id = session_id
         self.session_settings = coerce_session_settings(session_settings or SessionSettings())
-        self._store: Settled | ClosedPlace = settled(store)
+        self._store = settled(store)
+        self._closed = False
         self._identify = identify
         self._handle: hansard.aio.Session | None = None
 
@@ -74,6 +79,8 @@ class HansardSession:
         return f"<HansardSession {self.session_id!r} in {self._store!r}>"
 
     async def _session(self, wrapper: "Context") -> hansard.aio.Session:
+        if self._closed:
+            raise hansard.Closed(f"{self!r} is closed; create another one")
         store = await aopened(self._store)
         if self._identify is not None:
             if wrapper is None:
@@ -91,10 +98,7 @@ class HansardSession:
 
         The store stays open, and other objects for the same session can be used.
         """
-        self._store = ClosedPlace(repr(self))
-        self._handle = None
-
-    # -- the protocol ---------------------------------------------------------------------------
+        self._closed = True
 
     async def get_items(
         self, limit: int | None = None, *, wrapper: "Context" = None
@@ -154,7 +158,7 @@ class HansardSession:
         self,
         limit: int,
         *,
-        prune_prefix: "Callable[[TResponseInputItem], bool] | None" = None,
+        prune_prefix: object = None,  # noqa: ARG002 - expired items, which `EncryptedSession` skips
     ) -> "_CompactionSnapshot | None":
         """Return the latest items, and a function that replaces them unless something was appended.
 
@@ -163,10 +167,6 @@ class HansardSession:
         """
         if type(self) is not HansardSession:
             return None
-        try:
-            from agents.memory.session import _CompactionSnapshot
-        except ImportError:
-            return None
         session = await self._session(None)
         tail = await _Tail.read(session, await session.seq, limit)
 
@@ -174,7 +174,7 @@ class HansardSession:
             if not 0 <= start < len(tail.places):
                 return False
             try:
-                await tail.replace(start, output, prune_prefix)
+                await tail.replace(start, output)
             except hansard.SeqConflict:
                 return False
             return True
@@ -182,12 +182,57 @@ class HansardSession:
         return _CompactionSnapshot(tail.items, tail.complete, replace_suffix)
 
 
+class HansardUsageHooks(RunHooks[Any]):
+    """Hooks of a run that record the usage of each model call in the session; a session sees items only.
+
+        await Runner.run(agent, "Hello", session=session, hooks=HansardUsageHooks(session))
+
+    A response is recorded once, by its id. Subclass it to add your own hooks.
+    """
+
+    def __init__(self, session: HansardSession, *, model: str | None = None) -> None:
+        """Record in a session.
+
+        Args:
+            session: the session of the run, also one with `identify=`.
+            model: the model's name; by default that of the agent. The hooks do not see `RunConfig(model=…)`.
+        """
+        self._session = session
+        self._model = model
+
+    async def on_llm_end(
+        self, context: "RunContextWrapper[Any]", agent: "Agent[Any]", response: "ModelResponse"
+    ) -> None:
+        """Record the usage of a call; nothing if the provider reported none."""
+        used = response.usage
+        if not (used.input_tokens or used.output_tokens):
+            return
+        name = self._model or agent.model or get_default_model()
+        if not isinstance(name, str):
+            name = str(getattr(name, "model", type(name).__name__))
+        given, made = used.input_tokens_details, used.output_tokens_details
+        # A stream of chat completions has the same id in every response.
+        known = response.response_id not in {None, FAKE_RESPONSES_ID}
+        more: dict[str, Any] = {"response_id": response.response_id} if known else {}
+        session = await self._session._session(context)  # noqa: SLF001 - of this module
+        await session.record_usage(
+            model=name,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cached_tokens=given.cached_tokens or 0,
+            cache_write_tokens=getattr(given, "cache_write_tokens", 0) or 0,
+            reasoning_tokens=made.reasoning_tokens or 0,
+            key=f"usage:{response.response_id}" if known else None,
+            **more,
+        )
+
+
 class _Tail(NamedTuple):
     """The end of a conversation at a seq."""
 
     session: hansard.aio.Session
     seq: int
-    numbered: "list[tuple[int, Any]]"
+    numbered: "Sequence[tuple[int, Any]]"
     items: "list[TResponseInputItem]"
     #: For each item, the index of its message in `numbered`, and its index in the message.
     places: list[tuple[int, int]]
@@ -213,49 +258,31 @@ class _Tail(NamedTuple):
                 return cls(session, seq, numbered, items, places, complete and found == last)
             window *= 2
 
-    async def replace(
-        self,
-        start: int,
-        output: "Sequence[TResponseInputItem]",
-        prune: "Callable[[TResponseInputItem], bool] | None" = None,
-    ) -> None:
-        """Replace the items from `start` on; `SeqConflict` if another process appended concurrently.
+    async def replace(self, start: int, output: "Sequence[TResponseInputItem]") -> None:
+        """Replace the items from an index on; `SeqConflict` if another process appended concurrently.
 
         One append: a revert and the replacement. If a summary was added after the target of the revert, it is
         appended again: otherwise the revert would hide it.
-
-        Args:
-            start: the index of the first item that is replaced.
-            output: the replacement.
-            prune: whether to remove an item at the beginning of the conversation, up to the first it keeps.
         """
         place, number = self.places[start]
         seq, message = self.numbered[place]
+        target, keep_summary = seq - 1, False
+        again: list[Any] = []
+        kinds = (await self.session.state(at=self.seq)).kinds
+        # Without these, the view before this message is the current view without its end.
+        if "summary.added" in kinds or "message.part" in kinds:
+            every = await self.session.numbered(at=self.seq)
+            kept = every[: len(every) - len(self.numbered) + place]
+            first = kept[0][0] if kept else 0
+            upto = await self._summarized(first) if kept else None
+            if upto is not None:
+                kept = kept[1:]
+            target, again = await self._target(seq, kept, upto or 0)
+            keep_summary = upto is not None and first > target
         # Items of the same message that stay are appended again.
         instead = [message_of(item) for item in [*items_of(message)[:number], *output]]
-        kinds = (await self.session.state(at=self.seq)).kinds
-        if prune is None and "summary.added" not in kinds and "message.part" not in kinds:
-            # Without these, the view before this message is the current view without its end.
-            await self._revert(seq - 1, instead)
-            return
-        every = await self.session.numbered(at=self.seq)
-        kept = every[: len(every) - len(self.numbered) + place]
-        left = kept[_expired(kept, prune) :]
-        if len(left) < len(kept):
-            await self._revert(0, [*(one for _, one in left), *instead])
-            return
-        first = kept[0][0] if kept else 0
-        upto = await self._summarized(first) if kept else None
-        if upto is not None:
-            kept = kept[1:]
-        target, again = await self._target(seq, kept, upto or 0)
-        await self._revert(
-            target, [*again, *instead], keep_summary=upto is not None and first > target
-        )
-
-    async def _revert(self, to: int, messages: "list[Any]", *, keep_summary: bool = False) -> None:
         await self.session.revert(
-            to, messages=messages, expected_seq=self.seq, keep_summary=keep_summary
+            target, messages=[*again, *instead], expected_seq=self.seq, keep_summary=keep_summary
         )
 
     async def _summarized(self, seq: int) -> int | None:
@@ -265,7 +292,7 @@ class _Tail(NamedTuple):
         return None
 
     async def _target(
-        self, seq: int, kept: "list[tuple[int, Any]]", upto: int
+        self, seq: int, kept: "Sequence[tuple[int, Any]]", upto: int
     ) -> "tuple[int, list[Any]]":
         """Return a seq to revert to, and the messages to append again there.
 
@@ -282,11 +309,3 @@ class _Tail(NamedTuple):
             if [pair for pair in shown if pair[0] > upto] == kept[:end]:
                 return target, [message for _, message in kept[end:]]
         return 0, [message for _, message in kept]
-
-
-def _expired(kept: "list[tuple[int, Any]]", prune: "Callable[[Any], bool] | None") -> int:
-    """Return how many messages at the beginning hold only items to prune."""
-    count = 0
-    while prune and count < len(kept) and all(prune(one) for one in items_of(kept[count][1])):
-        count += 1
-    return count

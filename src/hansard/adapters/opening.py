@@ -4,7 +4,6 @@ Frameworks often create a session object for each turn, so a path is opened once
 until the process ends. To set options, or to close the store, open it and pass it in.
 
 An adapter calls `settled` in its constructor, which reads no disk, and `opened` or `aopened` in each call.
-After `close` it holds a `ClosedPlace`, which refuses further calls; the store stays open for others.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ import atexit
 import contextlib
 import os
 from collections.abc import Coroutine
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import hansard
 from hansard import aio
@@ -27,26 +26,18 @@ StoreLike = hansard.Store | aio.Store | str | os.PathLike[str]
 Settled = hansard.Store | aio.Store | str
 
 
-class ClosedPlace(NamedTuple):
-    """Replaces the store of a closed adapter."""
-
-    name: str
-
-
 _MEMORY = "memory:"
 
 _open: dict[str, hansard.Store] = {}
 
 
-def settled(store: StoreLike | ClosedPlace) -> Settled:
+def settled(store: StoreLike) -> Settled:
     """Return a store, or the absolute path of one: the program may change its directory.
 
     `memory:` is a new store each time, as it is for `hansard.open`.
     """
     if isinstance(store, hansard.Store | aio.Store):
         return store
-    if isinstance(store, ClosedPlace):
-        raise hansard.Closed(f"{store.name} is closed; create another one")
     if not isinstance(store, str | os.PathLike):
         raise TypeError(
             f"store must be a hansard.Store, a hansard.aio.Store or a path, not {type(store).__name__}"
@@ -58,7 +49,7 @@ def settled(store: StoreLike | ClosedPlace) -> Settled:
     return path if not path or ":" in path.partition("/")[0] else os.path.abspath(path)
 
 
-def opened(store: StoreLike | ClosedPlace) -> hansard.Store:
+def opened(store: StoreLike) -> hansard.Store:
     """Return a store for calls that may wait for the disk; a path is opened once in a process."""
     place = settled(store)
     if isinstance(place, hansard.Store):
@@ -74,7 +65,7 @@ def opened(store: StoreLike | ClosedPlace) -> hansard.Store:
     return first
 
 
-async def aopened(store: StoreLike | ClosedPlace) -> aio.Store:
+async def aopened(store: StoreLike) -> aio.Store:
     """Return a store for an event loop; a path is opened in another thread."""
     place = settled(store)
     if isinstance(place, aio.Store):

@@ -9,8 +9,8 @@ A conversation is the session of the same id. A request is stored before it is s
 arrives, and the rest of a failed or cancelled run when it ends. docs/guides/pydantic-ai.md has the rest.
 
 A run has its history in a list, to which the framework appends, and which others may change. New messages at
-its end are appended. One message in place of the first ones is a summary. Messages that were left out stay
-stored. Any other change is a revert, followed by the current history: the history view keeps everything.
+its end are appended. Messages that were left out stay stored. Any other change is a revert, followed by the
+current history: the history view keeps everything.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import hansard
 from hansard.adapters.opening import Settled, StoreLike, missing, opened, settled
 from hansard.message import values
-from hansard.message.pydantic_items import message_of, natives_of
+from hansard.message.pydantic_items import call_of, message_of, natives_of, usage_of
 
 try:
     from pydantic_ai import ModelRequestNode, UserPromptNode
@@ -116,8 +116,6 @@ class SessionPersistence(AbstractCapability[Any]):
 
     def _of(self, conversation_id: str, run_id: str | None = None) -> "_Conversation":
         return _Conversation(self._place, self.prefix + conversation_id, run_id)
-
-    # -- the run ---------------------------------------------------------------------------------
 
     async def for_run(self, ctx: "Context") -> "SessionPersistence":
         """Return a capability for this run only; nothing is opened yet."""
@@ -224,9 +222,6 @@ class _SavingModel(WrapperModel):
             yield stream
 
 
-# -- the stored history -------------------------------------------------------------------------
-
-
 class _Conversation:
     """A session, as one run sees it: which messages are stored, and how to store the others."""
 
@@ -235,12 +230,12 @@ class _Conversation:
         self._id = session_id
         self._run_id = run_id
         self._lock = Lock()
-        #: The stored messages of the history, in order. They are known by identity: `_kept` keeps them alive.
+        #: The stored messages of the history, in order. They are known by identity.
         self._known: list[ModelMessage] = []
-        self._kept: list[ModelMessage] = []
-        #: Their seqs, by identity, if known; and all seqs that this run has read or appended.
-        self._seqs: dict[int, int] = {}
+        #: The seqs that this run has read or appended.
         self._seen: set[int] = set()
+        #: The calls of models whose usage is recorded: a changed response is not counted again.
+        self._counted: set[str] = set()
         self.metadata: dict[str, Any] = {}
         #: Results of tools, by the ids of the calls, with the tools' names.
         self.finished: dict[str, tuple[str, Any]] = {}
@@ -250,8 +245,6 @@ class _Conversation:
     @property
     def _session(self) -> hansard.Session:
         return opened(self._place).session(self._id)
-
-    # -- reading ---------------------------------------------------------------------------------
 
     def restore(self, *, prompted: bool) -> list[ModelMessage]:
         """Return the stored messages as the history of a run. `prompted`: a new prompt follows."""
@@ -263,47 +256,31 @@ class _Conversation:
             # A killed run leaves unanswered calls, and the framework would refuse the prompt. For an
             # interrupted response it adds results that say so. Deferred calls can still be answered.
             messages[-1] = replace(last, state="interrupted")
-            self._note_seqs(messages[-1:], [self._seqs[id(last)]])
         return messages
 
     def read(self, at: int | None = None) -> list[ModelMessage]:
         """Return the stored messages, one run after the other: concurrent runs are not mixed."""
         numbered = self._session.numbered(at=at)
-        runs: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-        last = ""
-        for place, native in natives_of(message for _, message in numbered):
-            last = native.get("run_id") or last
-            runs.setdefault(last, []).append((numbered[place][0], native))
-        ordered = [one for run in runs.values() for one in run]
-        messages = validated([native for _, native in ordered])
         self._seen |= {seq for seq, _ in numbered}
-        self._note_seqs(messages, (seq for seq, _ in ordered))
-        return messages
-
-    def _note_seqs(self, messages: Iterable[ModelMessage], seqs: Iterable[int]) -> None:
-        for message, seq in zip(messages, seqs, strict=True):
-            self._seqs[id(message)] = seq
-            self._seen.add(seq)
-            self._kept.append(message)
-
-    # -- writing ---------------------------------------------------------------------------------
+        runs: dict[str, list[dict[str, Any]]] = {}
+        last = ""
+        for native in natives_of(message for _, message in numbered):
+            last = native.get("run_id") or last
+            self._counted.add(call_of(native))
+            runs.setdefault(last, []).append(native)
+        return validated([native for run in runs.values() for native in run])
 
     def take(self, given: Sequence[ModelMessage]) -> int:
         """Store the messages that are not stored yet; return their number."""
-        pairs = list(zip(given, map(_key, natives(given)), strict=True))
+        keys = list(map(_key, natives(given)))
         with self._lock:
             while True:
                 at = self._session.seq
-                stored = self.read(at)
-                keys = map(_key, natives(stored))
-                known = {key: self._seqs[id(one)] for key, one in zip(keys, stored, strict=True)}
-                new = [message for message, key in pairs if key not in known]
+                stored = set(map(_key, natives(self.read(at))))
+                new = [one for one, key in zip(given, keys, strict=True) if key not in stored]
                 with suppress(hansard.SeqConflict):
                     # Two runs that are given the same history concurrently store it once.
                     self._append(new, expected_seq=at)
-                    for message, key in pairs:
-                        if key in known:
-                            self._note_seqs([message], [known[key]])
                     return len(new)
 
     def begin(self, history: list[ModelMessage], node: Any) -> None:
@@ -355,10 +332,10 @@ class _Conversation:
             changed += [one for one in history[end:] if any(id(p) in parts for p in one.parts)]
             if removed and not places and history[0].run_id != self._run_id:
                 changed = changed or [history[0]]  # it replaces the entire history
-            if not changed:
-                self._append(new)
-            elif not self._summarized(history, changed, removed):
+            if changed:
                 self._replace(history)
+            else:
+                self._append(new)
             # Messages that were left out stay stored: the next run has them again.
             self._known = history
 
@@ -379,57 +356,43 @@ class _Conversation:
             original = copies.pop(key, None)
             if original is not None:
                 instead[id(original)] = message
-                if id(original) in self._seqs:
-                    self._seqs[id(message)] = self._seqs[id(original)]
-                self._kept += [original, message]
         self._known = [instead.get(id(message), message) for message in self._known]
 
     def _append(self, messages: Sequence[ModelMessage], expected_seq: int | None = None) -> None:
         if messages:
             session = self._session
-            packed = [message_of(native) for native in natives(messages)]
-            events = session.add_messages(packed, expected_seq=expected_seq)
+            given = natives(messages)
+            added = [("message.added", {"message": message_of(native)}) for native in given]
+            usage = self._usage(given)
+            events = session.append_all([*added, *usage], expected_seq=expected_seq)
+            self._counted.update(map(call_of, given))
             self._describe(session)
-            self._note_seqs(messages, (event.seq for event in events))
+            self._seen |= {event.seq for event in events}
+
+    def _usage(self, given: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+        """Return the events of the usage that some messages report, and that is not recorded yet."""
+        new = {call_of(one): usage_of(one) for one in given if call_of(one) not in self._counted}
+        return [("usage.recorded", usage) for usage in new.values() if usage is not None]
 
     def _describe(self, session: hansard.Session) -> None:
         if self.metadata:
             session.patch_metadata(self.metadata)
             self.metadata = {}
 
-    def _summarized(
-        self, history: list[ModelMessage], changed: list[ModelMessage], removed: list[ModelMessage]
-    ) -> bool:
-        """Store a message that replaces the first ones of the history as a summary, if it is one."""
-        rest = self._known[len(removed) :]
-        if len(changed) != 1 or changed[0] is not history[0] or not removed:
-            return False
-        if [id(one) for one in history[1 : len(rest) + 1]] != [id(one) for one in rest]:
-            return False
-        seqs = [self._seqs.get(id(one)) for one in self._known]
-        placed = [seq for seq in seqs if seq is not None]
-        if len(placed) != len(seqs) or placed != sorted(placed):
-            return False
-        session, upto = self._session, placed[len(removed) - 1]
-        if not {seq for seq, _ in session.numbered(at=upto)} <= self._seen:
-            return False  # the summary does not cover concurrent messages of another process
-        self._describe(session)
-        event = session.summarize(upto=upto, message=message_of(natives(history[:1])[0]))
-        self._note_seqs(history[:1], [event.seq])
-        self._append(history[len(rest) + 1 :])
-        return True
-
     def _replace(self, history: list[ModelMessage]) -> None:
         """Replace the stored history; concurrent messages of another process stay."""
         session = self._session
         self._describe(session)
-        messages = [message_of(native) for native in natives(history)]
+        given = natives(history)
+        messages = [message_of(native) for native in given]
+        session.append_all(self._usage(given))
+        self._counted.update(map(call_of, given))
         while True:
             seq = session.seq
             others = [one for at, one in session.numbered(at=seq) if at not in self._seen]
             with suppress(hansard.SeqConflict):
                 event = session.revert(0, messages=[*messages, *others], expected_seq=seq)
-                self._note_seqs(history, range(event.seq + 1, event.seq + 1 + len(messages)))
+                self._seen |= set(range(event.seq + 1, event.seq + 1 + len(messages)))
                 return
 
 
@@ -437,22 +400,21 @@ def natives(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
     """Return messages as JSON; one that JSON would not restore as Python values."""
     given = list(messages)
     found: list[dict[str, Any]] = values.dumped(given, _dump, _load)  # together: the usual case
-    if not values.is_json_of_any_depth(found):
+    if not values.is_json(found):
         each = (values.dumped([message], _dump, _load)[0] for message in given)
         # Validated, as they will be read: validation turns an int into a float where the model has one.
         found = [
-            one if values.is_json_of_any_depth(one) else _dump(validated([one]), "python")[0]
-            for one in each
+            one if values.is_json(one) else _dump(validated([one]), "python")[0] for one in each
         ]
     return found
 
 
 def validated(found: list[dict[str, Any]]) -> list[ModelMessage]:
     """Return the messages that `natives` returned as JSON or values."""
-    if values.is_json_of_any_depth(found):
+    if values.is_json(found):
         return _load(found)
     validate = ModelMessagesTypeAdapter.validate_python
-    return [(_load if values.is_json_of_any_depth(one) else validate)([one])[0] for one in found]
+    return [(_load if values.is_json(one) else validate)([one])[0] for one in found]
 
 
 def _dump(messages: list[ModelMessage], mode: values.Mode) -> Any:

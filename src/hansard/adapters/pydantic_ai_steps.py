@@ -54,23 +54,15 @@ class HansardStepStore:
     One step store serves all runs, and any number of processes.
     """
 
-    def __init__(
-        self, store: StoreLike, *, prefix: str = "steps/", max_snapshots_per_run: int | None = None
-    ) -> None:
+    def __init__(self, store: StoreLike, *, prefix: str = "steps/") -> None:
         """Create a handle; nothing is opened or written yet.
 
         Args:
             store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
             prefix: prefix of the session ids.
-            max_snapshots_per_run: how many snapshots of a run are returned, always with the newest and the
-                newest complete one; None: all. Nothing is erased: the log keeps the others.
         """
-        keep: Any = max_snapshots_per_run
-        if keep is not None and (not isinstance(keep, int) or keep < 1):
-            raise ValueError(f"max_snapshots_per_run must be an int >= 1 or None, not {keep!r}")
         self._store = settled(store)
         self._prefix = prefix
-        self._keep = keep
         self._runs = lru_cache(64)(lambda name: _Run(opened(self._store), name))
         self._lists = lru_cache(64)(lambda name: _Runs(opened(self._store), name))
 
@@ -87,8 +79,6 @@ class HansardStepStore:
             opened(self._store).session(self._prefix + name).append(kind, data, key=key)
 
         await asyncio.to_thread(append)
-
-    # -- runs ------------------------------------------------------------------------------------
 
     async def register_run(self, record: RunRecord) -> None:
         """Store the record of a run; the last record counts."""
@@ -115,8 +105,6 @@ class HansardStepStore:
         ]
         return sorted(records, key=lambda record: record.started_at)
 
-    # -- steps -----------------------------------------------------------------------------------
-
     async def append_event(self, event: StepEvent) -> None:
         """Store a step; one with an idempotency key only once."""
         key = event.idempotency_key
@@ -132,8 +120,6 @@ class HansardStepStore:
         found = await self._ask(run_id, lambda run: list(run.steps))
         return [_steps.validate_python(one) for one in found]
 
-    # -- snapshots -------------------------------------------------------------------------------
-
     async def save_snapshot(self, snapshot: ContinuableSnapshot) -> None:
         """Store a snapshot; messages that the run has stored already are not stored again."""
         data = _snapshots.dump_python(snapshot, mode="json", exclude={"messages"})
@@ -143,7 +129,7 @@ class HansardStepStore:
         done = False
         while not done:
             with suppress(hansard.SeqConflict):
-                done = self._with_run(run_id, lambda run: run.save(data, natives, self._keep))
+                done = self._with_run(run_id, lambda run: run.save(data, natives))
 
     async def latest_snapshot(
         self, *, run_id: str, include_interrupted: bool = False
@@ -155,11 +141,9 @@ class HansardStepStore:
     async def list_snapshots(
         self, *, run_id: str, include_interrupted: bool = False
     ) -> list[ContinuableSnapshot]:
-        """Return the kept snapshots, oldest first: the complete ones, or all."""
+        """Return the snapshots, oldest first: the complete ones, or all."""
         found = await self._ask(run_id, lambda run: run.shown(include_interrupted))
         return [_snapshot(one) for one in found]
-
-    # -- tool effects ----------------------------------------------------------------------------
 
     async def record_tool_effect(self, record: ToolEffectRecord) -> None:
         """Store the record of a call; the last record counts."""
@@ -199,17 +183,17 @@ class _Run(AdapterProjection):
     def _begin(self) -> None:
         self.steps: list[Data] = []
         self.effects: dict[str, Data] = {}
-        #: The kept snapshots: the data of each, and the seqs of its messages.
+        #: The data of each snapshot, and the seqs of its messages.
         self.snapshots: list[tuple[Data, list[int]]] = []
         #: Messages by their seqs, and the seqs by the messages as JSON.
         self.messages: dict[int, Data] = {}
         self.places: dict[str, int] = {}
-        #: The idempotency keys of all snapshots, also of those that are not kept.
+        #: The idempotency keys of the snapshots.
         self.keys: set[str | None] = set()
 
     def _add(self, event: hansard.Event) -> None:
         if event.message is not None:
-            for _, native in natives_of([event.message]):
+            for native in natives_of([event.message]):
                 self.messages[event.seq] = native
                 self.places[_text(native)] = event.seq
         elif event.kind == STEP and "run_id" in event.data:
@@ -217,27 +201,19 @@ class _Run(AdapterProjection):
         elif event.kind == EFFECT and "tool_call_id" in event.data:
             self.effects[event.data["tool_call_id"]] = event.data
         elif event.kind == SNAPSHOT and "snapshot" in event.data:
-            self._add_snapshot(**event.data)
-
-    def _add_snapshot(self, snapshot: Data, messages: list[int], keep: int | None) -> None:
-        self.keys.add(snapshot.get("idempotency_key"))
-        self.snapshots.append((snapshot, messages))
-        if keep is not None and len(self.snapshots) > keep:
-            kept = self.snapshots[-keep:]
-            # The newest complete one is always kept.
-            complete = [one for one in self.snapshots if _is_complete(one[0])][-1:]
-            older = [one for one in complete if not any(one is other for other in kept)]
-            self.snapshots = [*older, *kept]
+            snapshot = event.data["snapshot"]
+            self.keys.add(snapshot.get("idempotency_key"))
+            self.snapshots.append((snapshot, event.data["messages"]))
 
     def shown(self, include_interrupted: bool) -> list[tuple[Data, list[Data]]]:  # noqa: FBT001 - the harness' option
-        """Return the kept snapshots, with their messages."""
+        """Return the snapshots with their messages."""
         return [
             (data, [self.messages[seq] for seq in seqs if seq in self.messages])
             for data, seqs in self.snapshots
-            if include_interrupted or _is_complete(data)
+            if include_interrupted or data.get("state") in {None, "complete"}
         ]
 
-    def save(self, data: Data, natives: list[Data], keep: int | None) -> bool:
+    def save(self, data: Data, natives: list[Data]) -> bool:
         """Append a snapshot and its new messages, unless it is a repetition; return True.
 
         `SeqConflict` if another process appended concurrently.
@@ -252,13 +228,9 @@ class _Run(AdapterProjection):
                 new.append(native)
         seqs = [places[_text(native)] for native in natives]
         events = [("message.added", {"message": message_of(native)}) for native in new]
-        told = {"snapshot": data, "messages": seqs, "keep": keep}
-        self.handle.append_all([*events, (SNAPSHOT, told)], expected_seq=self.seq)
+        snapshot = (SNAPSHOT, {"snapshot": data, "messages": seqs})
+        self.handle.append_all([*events, snapshot], expected_seq=self.seq)
         return True
-
-
-def _is_complete(snapshot: Data) -> bool:
-    return snapshot.get("state") in {None, "complete"}
 
 
 def _text(native: Data) -> str:

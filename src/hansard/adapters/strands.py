@@ -15,11 +15,10 @@ text, other bytes in base64. docs/guides/strands.md has the rest.
 
 import base64
 import builtins
-import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -32,7 +31,7 @@ from hansard.message import origin, values
 try:
     from strands.session.session_repository import SessionRepository
     from strands.storage.search import KeywordSearchStrategy, StorageSearchResult
-    from strands.storage.storage import _NAMESPACED, _normalize_key, _normalize_prefix
+    from strands.storage.storage import _normalize_key, _normalize_prefix
     from strands.types.exceptions import SessionException, StorageError
     from strands.types.session import Session, SessionAgent, SessionMessage
 except ImportError as error:
@@ -40,7 +39,6 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from strands.multiagent import MultiAgentBase
-    from strands.storage.search import SearchStrategy
 
 __all__ = ["HansardRepository", "HansardStorage"]
 
@@ -76,8 +74,6 @@ class HansardRepository(SessionRepository):
         known.refresh()
         return known
 
-    # -- sessions ---------------------------------------------------------------------------------
-
     def create_session(self, session: Session, **_: Any) -> Session:
         """Create a session; `SessionException` if it exists."""
         known = self._of(session.session_id)
@@ -103,8 +99,6 @@ class HansardRepository(SessionRepository):
         with suppress(hansard.InUse):
             store.purge(own)
 
-    # -- agents -----------------------------------------------------------------------------------
-
     def create_agent(self, session_id: str, session_agent: SessionAgent, **_: Any) -> None:
         """Store an agent's state."""
         self._of(session_id).handle.append(_AGENT, values.wrap("state", session_agent.to_dict()))
@@ -122,8 +116,6 @@ class HansardRepository(SessionRepository):
             raise SessionException(f"Agent {agent_id} in session {session_id} does not exist")
         session_agent.created_at = before["created_at"]
         self.create_agent(session_id, session_agent)
-
-    # -- messages ---------------------------------------------------------------------------------
 
     def create_message(
         self, session_id: str, agent_id: str, session_message: SessionMessage, **_: Any
@@ -187,8 +179,6 @@ class HansardRepository(SessionRepository):
             SessionMessage.from_message(message, number)  # type: ignore[arg-type] # of its shape
             for number, message in foreign[chosen]
         ]
-
-    # -- several agents ---------------------------------------------------------------------------
 
     def create_multi_agent(self, session_id: str, multi_agent: "MultiAgentBase", **_: Any) -> None:
         """Store the state of several agents that work together."""
@@ -289,8 +279,6 @@ def _check_number(message_id: object) -> None:
         raise ValueError(f"message_id=<{message_id}> | message id must be an integer")  # noqa: TRY004
 
 
-# -- the storage --------------------------------------------------------------------------------
-
 VALUE: Final = "x.strands.value"
 DELETED: Final = "x.strands.deleted"
 
@@ -304,30 +292,11 @@ class HansardStorage:
     Args:
         store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
         prefix: prefix of the session ids, before the key.
-        search_strategy: indexes writes, and answers `search`; Strands' search by keywords by default.
     """
 
-    _namespaced: object = None
-
-    def __init__(
-        self,
-        store: StoreLike,
-        *,
-        prefix: str = "strands/",
-        search_strategy: "SearchStrategy[HansardStorage] | None" = None,
-    ) -> None:
+    def __init__(self, store: StoreLike, *, prefix: str = "strands/") -> None:
         self._store = settled(store)
         self._prefix = prefix
-        self._strategy = search_strategy
-
-    def namespace(self, prefix: str) -> Self:
-        """Return a storage of the keys that begin with a prefix and `/`; it names them without these."""
-        name = _normalize_prefix(prefix).strip("/")
-        scoped = copy.copy(self)
-        scoped._prefix = f"{self._prefix}{name}/" if name else self._prefix  # noqa: SLF001 - of the same class
-        # Strands then adds no prefix.
-        scoped._namespaced = _NAMESPACED  # noqa: SLF001 - the same
-        return scoped
 
     async def write(self, key: str, data: bytes) -> None:
         """Store bytes under a key, and replace earlier ones."""
@@ -337,11 +306,6 @@ class HansardStorage:
             if (await session.metadata).get(MARK) != 1:
                 await session.set_metadata(**{MARK: 1})
             await session.append(VALUE, _value_data(bytes(data)))
-        if self._strategy is not None:
-            try:
-                await self._strategy.index(self, name, data)
-            except Exception as error:
-                raise StorageError(f"Wrote {key!r}, but indexing it failed: {error}") from error
 
     async def read(self, key: str) -> bytes | None:
         """Return the bytes under a key; None if there are none."""
@@ -373,9 +337,8 @@ class HansardStorage:
             return sorted(found)
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
-        """Find keys with the search strategy; without one, by the words of their values."""
-        strategy = self._strategy or KeywordSearchStrategy()
-        return await strategy.search(self, query)
+        """Find keys by the words of their values, as Strands' own storages do."""
+        return await KeywordSearchStrategy().search(self, query)
 
     async def _session(self, name: str) -> aio.Session:
         store = await aopened(self._store)

@@ -103,15 +103,12 @@ def _settle(calls: list[PooledCall[Any]]) -> None:
 
 
 class Pool:
-    """The threads of one store, for any number of loops; created on demand, they end with the pool.
-
-    Attributes:
-        where: the store, for people.
-    """
+    """The threads of one store, for any number of loops; created on demand, they end with the pool."""
 
     __slots__ = ("__weakref__", "_closing", "_executor", "_name", "where")
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str = "") -> None:
+        #: The store, for people.
         self.where = where
         self._name = f"hansard-aio-{next(_numbers)}"
         #: Held from `close` on.

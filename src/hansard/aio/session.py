@@ -88,7 +88,13 @@ class Stream(Twin[hansard.Stream]):
         """The event that added the complete message; None until then."""
         return None if self._made is None else self._made.event
 
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message as it is so far, with its tool calls; yours to change."""
+        return {} if self._made is None else self._made.message
+
     write = awaited(hansard.Stream.write)
+    write_call = awaited(hansard.Stream.write_call)
     flush = awaited(hansard.Stream.flush)
     finish = awaited(hansard.Stream.finish)
     discard = awaited(hansard.Stream.discard)
@@ -143,6 +149,8 @@ class Session(Twin[hansard.Session]):
     summarize = awaited(hansard.Session.summarize)
     redact = awaited(hansard.Session.redact)
     scrub = awaited(hansard.Session.scrub)
+    hold = awaited(hansard.Session.hold)
+    release = awaited(hansard.Session.release)
     drop_history = awaited(hansard.Session.drop_history)
     restore_into = awaited(hansard.Session.restore_into)
     compact = awaited(hansard.Session.compact)
@@ -153,6 +161,7 @@ class Session(Twin[hansard.Session]):
     numbered = awaited(hansard.Session.numbered, finish=False)
     messages_json = awaited(hansard.Session.messages_json, finish=False)
     window = awaited(hansard.Session.window, finish=False)
+    transcript = awaited(hansard.Session.transcript, finish=False)
     pairing = awaited(hansard.Session.pairing, finish=False)
     state = awaited(hansard.Session.state, finish=False)
     children = awaited(hansard.Session.children, finish=False)

@@ -1,6 +1,5 @@
 """A store of sessions, awaited: `hansard.Store`, and the `hansard.Follower` that it returns."""
 
-import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from functools import partial, wraps
@@ -12,7 +11,6 @@ from hansard.aio.append_queue import AppendQueue
 from hansard.aio.methods import Twin, awaited, converted, later, pieces, poll
 from hansard.aio.pool import Pool
 from hansard.aio.session import Session
-from hansard.backend.postgres.url import display_url
 from hansard.errors import Closed
 from hansard.follow import FollowedEvent
 from hansard.log import names
@@ -101,23 +99,21 @@ def under(store: "Store") -> hansard.Store:
 class Opening:
     """A store that is about to be opened: await it, or use it as `async with`."""
 
-    __slots__ = ("_make", "_store", "_where")
+    __slots__ = ("_make", "_store")
 
-    def __init__(self, where: str, make: Callable[[], hansard.Store]) -> None:
-        self._where = where
+    def __init__(self, make: Callable[[], hansard.Store]) -> None:
         self._make = make
         self._store: Store | None = None
-
-    def __repr__(self) -> str:
-        return f"<hansard.aio.open({self._where!r})>"
 
     def __await__(self) -> Generator[Any, None, "Store"]:
         return self._open().__await__()
 
     async def _open(self) -> "Store":
-        pool = Pool(self._where)
+        pool = Pool()
         try:
-            return Store(await pool.run(self._make), pool)
+            opened = await pool.run(self._make)
+            pool.where = opened._backend.where  # noqa: SLF001 - its twin's
+            return Store(opened, pool)
         except BaseException:
             await pool.close(lambda: None)
             raise
@@ -136,8 +132,8 @@ def _opening(call: Callable[P, hansard.Store]) -> Callable[P, Opening]:
 
     @wraps(call)
     def begin(*args: P.args, **kwargs: P.kwargs) -> Opening:
-        path = parameters.bind(*args, **kwargs).arguments["path"]
-        return Opening(display_url(os.fsdecode(path)), partial(call, *args, **kwargs))
+        parameters.bind(*args, **kwargs)  # or raise, now
+        return Opening(partial(call, *args, **kwargs))
 
     return begin
 
@@ -222,9 +218,12 @@ class Store(Twin[hansard.Store]):
     delete = awaited(hansard.Store.delete)
     purge = awaited(hansard.Store.purge)
     prune = awaited(hansard.Store.prune)
+    retention = awaited(hansard.Store.retention)
+    set_retention = awaited(hansard.Store.set_retention)
     compact = awaited(hansard.Store.compact)
     verify = awaited(hansard.Store.verify)
     health = awaited(hansard.Store.health)
+    metrics = awaited(hansard.Store.metrics, finish=False)
     drop_cursor = awaited(hansard.Store.drop_cursor)
     import_session = awaited(hansard.Store.import_session)
 

@@ -20,14 +20,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from hansard.errors import InvalidEvent
+from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event.event import Event, NewEvent
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, CallPart, SessionForked, read
 from hansard.log.write_batch import AppendRequest as AppendRequest  # noqa: PLC0414 - a part of it
+from hansard.observe import Counters
 
 if TYPE_CHECKING:
     from hansard.backend.local.index_file import LocalIndexFile
@@ -65,6 +66,7 @@ class StreamPart(msgspec.Struct, frozen=True):
     text: str
     #: There will be no more parts: the complete message was added, or discarded.
     over: bool
+    calls: list[CallPart] = []
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -109,61 +111,39 @@ class Record(NamedTuple):
     problem: str
 
 
-class _Begun(msgspec.Struct, omit_defaults=True):
-    """What is left of a stream part: its stream and, of the first one, how the message began."""
-
-    stream: str
-    message: dict[str, msgspec.Raw] | None = None
-
-
-_decode_begun = msgspec.json.Decoder(_Begun).decode
-
-
 class CompactionFilter(msgspec.Struct, frozen=True):
     """What a compaction leaves out."""
 
     #: Returns an event as it will be stored: the same object if it stays.
     mask: Callable[[Event], Event]
-    #: The seqs of events that it changes, and the streams whose parts it changes.
-    seqs: frozenset[int]
-    streams: frozenset[str]
     #: The events without data, or with other data, also where that was done before.
-    replaced: Mapping[int, bytes]
-    #: Returns whether a stream part can be dropped, by its seq and the seq at which the message ended.
-    drop_part: Callable[[int, int], bool]
+    replaced: Mapping[int, bytes] = {}
+    #: The streams whose parts, and whose messages, are without their texts.
+    streams: tuple[str, ...] = ()
     #: It changes all content (`kinds.is_content`) before this seq; 0 for nothing.
     before: int = 0
-    #: Returns whether `drop_part` would now return something else than it did.
-    has_moved: Callable[[], bool] = bool
-
-    def left_of(self, event: Event, ended: Mapping[str, int]) -> bytes:
-        """Return the data of an event as they will be stored. `ended`: the seq at which each stream ended."""
-        if event.kind == MESSAGE_PART and event.seq >= self.before:
-            part = read(MESSAGE_PART, event.raw)
-            if part is None:
-                return event.raw
-            if part.stream not in self.streams:
-                end = ended.get(part.stream)
-                # It ends the stream, was emptied before, or is still needed.
-                if part.over or not part.text or end is None or not self.drop_part(event.seq, end):
-                    return event.raw
-                return msgspec.json.encode(_decode_begun(event.raw))
-        return self.mask(event).raw
 
     def fingerprint(self, first: int, last: int) -> str:
-        """Return a digest of what it changes in these seqs, by seq and by bound; empty if nothing."""
+        """Return a digest of what it may change in these seqs; empty if nothing.
+
+        A stream counts in all segments: where its parts are is not known.
+        """
         changed = sorted((seq, data) for seq, data in self.replaced.items() if first <= seq <= last)
         before = min(self.before, last + 1) if self.before > first else 0
-        if not (changed or before):
+        if not (changed or self.streams or before):
             return ""
         # Imported here, because few segments need it and the import costs milliseconds.
         import hashlib
 
-        return hashlib.blake2b(msgspec.json.encode((before, changed)), digest_size=8).hexdigest()
+        said = msgspec.json.encode((before, changed, self.streams))
+        return hashlib.blake2b(said, digest_size=8).hexdigest()
 
 
 class CompactionResult(msgspec.Struct, frozen=True):
-    """Bytes of the sealed segments, how many were rewritten, and how many events lost their data."""
+    """Bytes of the session before and after, rewritten segments, and events that lost their data.
+
+    All bytes of the session's files, or of its rows; 0 if nothing was rewritten.
+    """
 
     before: int
     after: int
@@ -180,10 +160,13 @@ class SavedState(NamedTuple):
 
 
 class RepairHints(msgspec.Struct, frozen=True):
-    """What the forks of a session know of it: the last seq that they use, and when it began."""
+    """What is known of a damaged session."""
 
+    #: From its forks: the last seq that they use, and when it began.
     seq: int = 0
     created: str = ""
+    #: What its checkpoint contains is wrong.
+    wrong_checkpoint: bool = False
 
 
 class RepairReport(msgspec.Struct, frozen=True):
@@ -378,10 +361,6 @@ class Log(ABC):
         """Wait until there is an event with a higher seq than `after`; False if none came in time."""
 
     @abstractmethod
-    def is_busy(self) -> bool:
-        """Return whether a process is writing to the session now. Does not wait."""
-
-    @abstractmethod
     def salvage(self) -> Iterator[Event | Finding]:
         """Yield the events of valid records, and a finding for each damage, in the order of the log."""
 
@@ -394,11 +373,14 @@ class Log(ABC):
         progress: Progress | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
+        always: bool = True,
     ) -> CompactionResult:
         """Rewrite what is stored, smaller and without what `filter` leaves out.
 
         Safe concurrently with writers, readers and other compactors. With `wait`, the second compactor waits
         for the first before it raises `LockTimeout`. `state` returns what `checkpoint` will return for a seq.
+        Without `always`, few new events stay as they are if the files would not become smaller and nothing is
+        to be left out.
         """
 
     @abstractmethod
@@ -409,18 +391,15 @@ class Log(ABC):
         session does not exist.
         """
 
-    def drop_checkpoint(self) -> None:  # noqa: B027 - a backend need not have any
-        """Delete the checkpoint, which is derived from the events."""
-
     def records(self) -> Iterator[Record]:
         """Yield every line of the session's files, valid or not. Only of a backend in files."""
         return iter(())
 
     def repair(self, known: RepairHints, *, missing: bool) -> RepairReport:
-        """Repair damage; keep the damaged bytes, and record it in the session. Only of a backend in files.
+        """Repair damage; keep the damaged bytes, and record it in the session.
 
         Valid events keep their seqs; an `event.lost` replaces each of the others. `missing`: replace also
-        the events of missing segments.
+        the events of missing segments. A backend that is not in files only deletes a wrong checkpoint.
         """
         del known, missing
         return RepairReport(self.session_id)
@@ -459,8 +438,9 @@ class Stage(ABC):
     def publish(self) -> None:
         """Make it a session, atomically and durably.
 
-        `SessionExists` if there is a session of that id, `SessionDeleted` if there is one in the trash: then
-        nothing has changed. A stage without events raises `InvalidEvent`.
+        `SessionExists` if there is a session of that id, `SessionDeleted` if there is one in the trash,
+        `SessionNotFound` if it is a fork and its parent is missing: then nothing has changed. A stage without
+        events raises `InvalidEvent`. The parent of a fork is not purged during this call.
         """
 
     @abstractmethod
@@ -489,39 +469,23 @@ class Hold(ABC):
 # -- the backend --------------------------------------------------------------------------------
 
 
-class Finder(Protocol):
-    """Finds sessions in a backend: the open index."""
-
-    def close(self) -> None:
-        """Close everything."""
-
-    def release_files(self) -> None:
-        """Close its files unless they are in use."""
-
-
-class Compactor(Protocol):
-    """Compacts sessions in the background."""
-
-    def schedule(self, session_id: str) -> None:
-        """Compact a session soon. Called after the append that made it grow was acknowledged."""
-
-    def stop(self) -> None:
-        """Start nothing more, interrupt the current compaction, and return when it has ended."""
-
-
 class Backend(ABC):
     """Holds sessions."""
 
     #: The prefix of all ids; empty unless the backend is scoped.
     prefix: str = ""
-    #: The open index of all sessions; None until it is needed.
-    finder: Finder | None = None
+    #: The open index of all sessions, an `index.index.Index`; None until it is needed.
+    finder: Any = None
     #: The path or URL, for messages; without credentials.
     where: str
     read_only: bool
     durability: str
     #: Compactions leave bytes of erased data, which only a vacuum removes.
     needs_vacuum: bool = False
+    #: What was done since the store was opened.
+    counters: Counters
+    #: Whether recorded usage without a cost gets one (`hansard.prices`).
+    prices: bool = False
 
     @property
     def unscoped(self) -> "Backend":
@@ -544,8 +508,13 @@ class Backend(ABC):
         return self
 
     @abstractmethod
-    def stage(self, session_id: str, *, before: int = 0) -> Stage:
-        """Begin a session that is invisible until it is published. Its first event gets `before` + 1."""
+    def stage(
+        self, session_id: str, *, before: int = 0, forked: SessionForked | None = None
+    ) -> Stage:
+        """Begin a session that is invisible until it is published. Its first event gets `before` + 1.
+
+        `forked`: what a fork is forked from; the parent may be in the trash, or outside of the scope.
+        """
 
     @abstractmethod
     def ids(self, *, trash: bool = False) -> Iterator[str]:
@@ -558,13 +527,11 @@ class Backend(ABC):
         Of these sessions, or of all; missing ones are left out. Cheap: opens no session.
         """
 
-    def version(self, *, appends: bool = False) -> str:
-        """Return a string that stays equal while no session is created, deleted or restored; "" if unknown.
+    def version(self) -> str:
+        """Return `Changed.since` of the last refresh if nothing has changed since; "" if that is unknown.
 
-        Costs little and changes nothing. `appends`: it equals `Changed.since` of the last refresh while also
-        nothing was appended since.
+        Costs little and changes nothing.
         """
-        del appends
         return ""
 
     def changed(self, since: str) -> Changed:
@@ -579,13 +546,20 @@ class Backend(ABC):
 
     @abstractmethod
     def delete(
-        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+        self,
+        session_id: str,
+        *,
+        expected_seq: int | None = None,
+        timeout: float | None = None,
+        check: Callable[[], object] = bool,
     ) -> None:
         """Move a session to the trash, atomically.
 
         `SessionNotFound` if there is none, `SessionDeleted` if it is there already, `SeqConflict` if it is
         not at `expected_seq`, `LockTimeout` if another process writes to it for longer than `timeout` seconds
         (None: the time that an append waits).
+
+        `check`: called when nothing can be appended any more; if it raises, nothing is done.
         """
 
     @abstractmethod
@@ -593,10 +567,10 @@ class Backend(ABC):
         """Restore a deleted session. `SessionNotFound` if it is not in the trash."""
 
     @abstractmethod
-    def purge(self, session_id: str) -> None:
+    def purge(self, session_id: str, check: Callable[[], object] = bool) -> None:
         """Remove a session from the trash permanently. `SessionNotFound` if it is not there.
 
-        The caller checks whether it has forks.
+        `check`: called when no fork of it can be published any more; if it raises, nothing is removed.
         """
 
     @abstractmethod
@@ -657,7 +631,9 @@ def streamed(event: Event) -> StreamPart | None:
     if event.kind == MESSAGE_PART:
         part = read(MESSAGE_PART, event.raw)
         if part is not None:
-            return StreamPart(event.seq, part.stream, part.message, part.text, part.over)
+            return StreamPart(
+                event.seq, part.stream, part.message, part.text, part.over, part.calls
+            )
     elif event.kind == MESSAGE_ADDED:
         added = read(MESSAGE_ADDED, event.raw)
         if added is not None and added.stream is not None:
@@ -685,6 +661,15 @@ def attempt(call: Callable[[Given], Answer], argument: Given) -> Answer | Except
 def key_used(session_id: str, key: str) -> InvalidEvent:
     """Return the error for a key that a stage has twice."""
     return InvalidEvent(f"session {session_id!r}: idempotency key {key!r:.60} is used twice")
+
+
+def check_parent(session_id: str, forked: SessionForked, head: Head | None, where: str) -> None:
+    """Raise unless the parent of a fork is in a store, with the events that the fork inherits."""
+    if head is None or head.seq < forked.seq or forked.created not in {"", head.created}:
+        raise SessionNotFound(
+            f"session {session_id!r} needs its parent {forked.parent!r:.100} up to seq {forked.seq}, which "
+            f"is not in {where}; nothing of {session_id!r} was stored"
+        )
 
 
 def nothing_staged(session_id: str) -> InvalidEvent:

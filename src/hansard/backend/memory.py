@@ -5,7 +5,7 @@ The simplest form of the contract: read it first to see what `local` must do wit
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
@@ -26,19 +26,17 @@ from hansard.backend.contract import (
     SavedState,
     Stage,
     between,
+    check_parent,
     key_used,
     nothing_staged,
 )
-from hansard.errors import (
-    Closed,
-    LockTimeout,
-    Reentered,
-    SessionDeleted,
-    SessionNotFound,
-)
-from hansard.event.event import Event, NewEvent
+from hansard.errors import Closed, LockTimeout, Reentered
+from hansard.event.event import Event, NewEvent, repeated
+from hansard.event.kinds import SessionForked
 from hansard.log import disk, format, names
+from hansard.log.store_directory import deleted, not_found
 from hansard.log.write_batch import seq_conflict, session_exists
+from hansard.observe import Counters
 
 _PIECE = 1000
 
@@ -183,14 +181,21 @@ class MemoryLog(InternalLog):
         with self._writing() as record:
             if request.key in record.keys:
                 first, count = record.keys[request.key]
-                return record.events[first - record.before - 1 :][:count]
+                stored = record.events[first - record.before - 1 :][:count]
+                return repeated(self.session_id, request.key, request.events, stored)
             exists = bool(record.events)
             refusal = request.refusal(self.session_id, self._seq(), exists=exists)
+            counters = self._backend.counters
             if refusal is not None:
+                counters.errors += 1
                 raise refusal
-            if not exists:
-                record.before = request.before
-            return record.add(request)
+            if request.check is not None:
+                request.check()
+            events = record.add(request)
+            counters.appends += 1
+            counters.more_events += len(events) - 1
+            counters.bytes += sum(len(event.raw) for event in events)
+            return events
 
     def begin_with(self, staged: _Record) -> None:
         """Make a staged record the session, which must not exist."""
@@ -221,6 +226,7 @@ class MemoryLog(InternalLog):
     def reader(self) -> LogReader:
         with self._backend.lock:
             self._check_open()
+            self._backend.counters.reads += 1
             return MemoryReader(self.session_id, self._record)
 
     def wait(self, after: int, timeout: float) -> bool:
@@ -231,10 +237,6 @@ class MemoryLog(InternalLog):
         self._check_open()
         return self._record.seq if self._record.events else 0
 
-    def is_busy(self) -> bool:
-        self._check_open()
-        return False
-
     def salvage(self) -> Iterator[Event | Finding]:
         for chunk in self.reader().read():
             yield from chunk.events()
@@ -244,7 +246,7 @@ class MemoryLog(InternalLog):
         with self._backend.lock:
             self._check_open()
             if not record.events:
-                raise _not_found(self.session_id)
+                raise not_found(self.session_id)
             masked = [filter.mask(event) for event in record.events]
             pairs = zip(masked, record.events, strict=True)
             # What was erased before is erased again, and not counted.
@@ -256,23 +258,13 @@ class MemoryLog(InternalLog):
 
     def verify(self) -> list[Finding]:
         if self.reader().head() is None:
-            raise _not_found(self.session_id)
+            raise not_found(self.session_id)
         return []
 
     def _check_open(self) -> None:
         self._backend.check_open()
         if self._record.deleted and not self._from_trash:
-            raise _deleted(self.session_id)
-
-
-def _deleted(session_id: str) -> SessionDeleted:
-    return SessionDeleted(
-        f"session {session_id!r} is in the trash; restore it with store.restore(id)"
-    )
-
-
-def _not_found(session_id: str, where: str = "this store") -> SessionNotFound:
-    return SessionNotFound(f"no session {session_id!r} in {where}")
+            raise deleted(self.session_id)
 
 
 @dataclass(eq=False)
@@ -282,6 +274,7 @@ class MemoryStage(Stage):
     _backend: "MemoryBackend"
     session_id: str
     _staged: _Record
+    _forked: SessionForked | None
 
     def append(self, events: Sequence[NewEvent], *, key: str | None = None) -> None:
         self._backend.check_open()
@@ -292,7 +285,12 @@ class MemoryStage(Stage):
     def publish(self) -> None:
         if not self._staged.events:
             raise nothing_staged(self.session_id)
-        self._backend.log(self.session_id).begin_with(self._staged)
+        log, forked = self._backend.log(self.session_id), self._forked
+        with self._backend.lock:
+            if forked is not None:
+                head = self._backend.log(forked.parent, from_trash=True).reader().head()
+                check_parent(self.session_id, forked, head, self._backend.where)
+            log.begin_with(self._staged)
         self.discard()
 
     def discard(self) -> None:
@@ -323,6 +321,7 @@ class MemoryBackend(Backend):
         self.where = "memory:"
         self.read_only = False
         self.durability = "none"
+        self.counters = Counters()
         self._closed = False
         #: Sessions by id, and internal logs by `INTERNAL` and their name.
         self._records: dict[str, _Record] = {}
@@ -344,10 +343,12 @@ class MemoryBackend(Backend):
         with self.lock:
             return self._records.setdefault(log_id, _Record())
 
-    def stage(self, session_id: str, *, before: int = 0) -> Stage:
+    def stage(
+        self, session_id: str, *, before: int = 0, forked: SessionForked | None = None
+    ) -> Stage:
         names.check_id(session_id)
         self.check_open()
-        return MemoryStage(self, session_id, _Record(before))
+        return MemoryStage(self, session_id, _Record(before), forked)
 
     def internal(self, name: str) -> InternalLog:
         return MemoryLog(self, INTERNAL + name, self._record(INTERNAL + name))
@@ -389,33 +390,40 @@ class MemoryBackend(Backend):
         return [item for item in found if item[0].startswith(INTERNAL) == internal]
 
     def delete(
-        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+        self,
+        session_id: str,
+        *,
+        expected_seq: int | None = None,
+        timeout: float | None = None,
+        check: Callable[[], object] = bool,
     ) -> None:
         del timeout  # no session is locked for longer than an append takes
-        with self._changing(session_id, deleted=False) as record:
+        with self._changing(session_id, trashed=False) as record:
             if expected_seq is not None and expected_seq != record.seq:
                 raise seq_conflict(session_id, expected_seq, record.seq)
+            check()
             record.deleted = True
 
     def restore(self, session_id: str) -> None:
-        with self._changing(session_id, deleted=True) as record:
+        with self._changing(session_id, trashed=True) as record:
             record.deleted = False
 
-    def purge(self, session_id: str) -> None:
-        with self._changing(session_id, deleted=True) as record:
+    def purge(self, session_id: str, check: Callable[[], object] = bool) -> None:
+        with self._changing(session_id, trashed=True) as record:
+            check()
             record.become(_Record())
 
     @contextmanager
-    def _changing(self, session_id: str, *, deleted: bool) -> Iterator[_Record]:
+    def _changing(self, session_id: str, *, trashed: bool) -> Iterator[_Record]:
         """Lock a session that is in the trash, or is not."""
         names.check_id(session_id)
         self.check_open()
         with self.lock:
             record = self._records.get(session_id)
-            if record is not None and record.deleted > deleted:
-                raise _deleted(session_id)
-            if record is None or not record.events or record.deleted < deleted:
-                raise _not_found(session_id, "the trash" if deleted else "this store")
+            if record is not None and record.deleted > trashed:
+                raise deleted(session_id)
+            if record is None or not record.events or record.deleted < trashed:
+                raise not_found(session_id, "the trash" if trashed else "this store")
             yield record
             self.lock.notify_all()
 

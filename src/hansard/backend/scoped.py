@@ -4,10 +4,11 @@ A scoped backend cannot list, read, search, fork or write any other session. The
 read with it, wherever they are.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from hansard.backend.contract import Backend, Health, Hold, InternalLog, Log, Stage
 from hansard.errors import Closed, InvalidSessionId
+from hansard.event.kinds import SessionForked
 
 
 class ScopedBackend(Backend):
@@ -45,8 +46,10 @@ class ScopedBackend(Backend):
             return self._open().log(session_id, from_trash=True)
         return self._parent.log(self._inside(session_id))
 
-    def stage(self, session_id: str, *, before: int = 0) -> Stage:
-        return self._parent.stage(self._inside(session_id), before=before)
+    def stage(
+        self, session_id: str, *, before: int = 0, forked: SessionForked | None = None
+    ) -> Stage:
+        return self._parent.stage(self._inside(session_id), before=before, forked=forked)
 
     def internal(self, name: str) -> InternalLog:
         return self._open().internal(name)
@@ -67,15 +70,21 @@ class ScopedBackend(Backend):
         return {found: stamp for found, stamp in stamps.items() if found.startswith(self.prefix)}
 
     def delete(
-        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+        self,
+        session_id: str,
+        *,
+        expected_seq: int | None = None,
+        timeout: float | None = None,
+        check: Callable[[], object] = bool,
     ) -> None:
-        self._parent.delete(self._inside(session_id), expected_seq=expected_seq, timeout=timeout)
+        session_id = self._inside(session_id)
+        self._parent.delete(session_id, expected_seq=expected_seq, timeout=timeout, check=check)
 
     def restore(self, session_id: str) -> None:
         self._parent.restore(self._inside(session_id))
 
-    def purge(self, session_id: str) -> None:
-        self._parent.purge(self._inside(session_id))
+    def purge(self, session_id: str, check: Callable[[], object] = bool) -> None:
+        self._parent.purge(self._inside(session_id), check)
 
     def probe(self) -> Health:
         return self._open().probe()._replace(where=self.where)

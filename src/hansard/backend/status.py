@@ -25,24 +25,22 @@ class Leftover(msgspec.Struct, frozen=True):
     """A file, or a part of one, that no event needs.
 
     Attributes:
-        what: "temporary" (a file that was being written), "staged" (a session that was being imported or
-            copied), "damaged" (kept by a repair), or "discarded" (fragments of unfinished appends, inside
-            an active log).
+        what: "temporary" (a process that has died was writing it), "damaged" (kept by a repair), or
+            "discarded" (fragments of unfinished appends, inside an active log).
         where: the file.
         bytes: its size, or the size of the fragments.
-        living: a process holds the lock on it, and is still writing it.
         count: number of fragments; 1 for a file.
     """
 
-    what: Literal["temporary", "staged", "damaged", "discarded"]
+    what: Literal["temporary", "damaged", "discarded"]
     where: str
     bytes: int
-    living: bool = False
     count: int = 1
 
 
-#: Other users can access it; another user owns it; a symbolic link; not created by hansard; unreadable.
-Odd = Literal["mode", "owner", "link", "foreign", "unreadable"]
+#: Other users can access it; in a store of a group, others can, or the group cannot; another user owns it; a
+#: symbolic link; not created by hansard; unreadable.
+Odd = Literal["mode", "others", "group", "owner", "link", "foreign", "unreadable"]
 
 
 class UnexpectedFiles(msgspec.Struct, frozen=True):
@@ -50,7 +48,8 @@ class UnexpectedFiles(msgspec.Struct, frozen=True):
 
     Attributes:
         what: the difference: "mode" (other users can access them), "owner" (another user owns them), "link"
-            (a symbolic link), "foreign" (not created by hansard) or "unreadable".
+            (a symbolic link), "foreign" (not created by hansard) or "unreadable". In a store of a group:
+            "others" (users outside of the group can access them) or "group" (the group cannot).
         count: number of files.
         where: the first 20 of their paths.
     """
@@ -66,24 +65,10 @@ class IndexStatus(msgspec.Struct, frozen=True):
     Attributes:
         there: it exists.
         bytes: its size, including SQLite's files next to it.
-        version: its version; 0 if it cannot be used.
-        sessions: number of sessions in it.
-        behind: number of sessions that changed since; the next listing reads them.
-        texts: it contains the text of messages, for `search`.
-        reason: why it cannot be used; empty if it can.
-        path: its file; empty for tables in PostgreSQL.
-        shared: a process may have it open: SQLite's files are next to it.
     """
 
     there: bool = False
     bytes: int = 0
-    version: int = 0
-    sessions: int = 0
-    behind: int = 0
-    texts: bool = False
-    reason: str = ""
-    path: str = ""
-    shared: bool = False
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -97,6 +82,7 @@ class Home(msgspec.Struct, frozen=True):
         writable: this user can create files in the store.
         owner: the uid of the store's owner.
         user: the uid of this process.
+        group: the gid of the group that the store is for; None if it is for its owner.
         free_bytes: free space in bytes; None if unknown.
         free_files: number of files that can still be created; None if unlimited.
     """
@@ -108,6 +94,7 @@ class Home(msgspec.Struct, frozen=True):
     writable: bool = True
     owner: int | None = None
     user: int | None = None
+    group: int | None = None
     free_bytes: int | None = None
     free_files: int | None = None
 

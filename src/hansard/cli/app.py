@@ -28,18 +28,19 @@ class CommandEntry(NamedTuple):
 COMMANDS: Final = {
     "ls": CommandEntry("Inspect", "List sessions"),
     "replay": CommandEntry("Inspect", "Play back a session's events"),
-    "show": CommandEntry("Inspect", "Show a session's state and messages"),
-    "tail": CommandEntry("Inspect", "Show the latest events; -f to follow"),
+    "show": CommandEntry("Inspect", "Show a session's state and messages", "replay"),
+    "tail": CommandEntry("Inspect", "Show the latest events; -f to follow", "replay"),
     "diff": CommandEntry("Inspect", "Compare two sessions or points"),
     "tree": CommandEntry("Inspect", "Show forks as a tree", "ls"),
     "search": CommandEntry("Inspect", "Search messages and titles"),
     "stats": CommandEntry("Inspect", "Show totals, growth and model usage"),
-    "dump": CommandEntry("Inspect", "Print raw log records"),
+    "dump": CommandEntry("Inspect", "Print raw log records", "verify"),
     "add": CommandEntry("Edit", "Append messages, events or metadata"),
     "fork": CommandEntry("Edit", "Create a session from a point in another", "edit"),
     "snapshot": CommandEntry("Edit", "Name the current point, or list names", "edit"),
     "revert": CommandEntry("Edit", "Revert the model view to a point", "edit"),
     "redact": CommandEntry("Edit", "Permanently hide messages", "edit"),
+    "hold": CommandEntry("Edit", "Put sessions under a legal hold", "edit"),
     "rm": CommandEntry("Edit", "Move sessions to the trash", "edit"),
     "restore": CommandEntry("Edit", "Restore sessions from the trash", "edit"),
     "prune": CommandEntry("Edit", "Move inactive sessions to the trash", "edit"),
@@ -49,7 +50,9 @@ COMMANDS: Final = {
     "doctor": CommandEntry("Maintain", "Diagnose the store"),
     "export": CommandEntry("Transfer", "Export sessions to files"),
     "import": CommandEntry("Transfer", "Import sessions from files or programs", "importing"),
-    "copy": CommandEntry("Transfer", "Copy sessions between stores"),
+    "copy": CommandEntry("Transfer", "Copy sessions between stores", "importing"),
+    "serve": CommandEntry("Serve", "Show sessions on a local web page"),
+    "mcp": CommandEntry("Serve", "Serve sessions to agents over MCP"),
     "demo": CommandEntry("Demo", "Run a demo on a real store"),
 }
 
@@ -104,9 +107,10 @@ def load(name: str) -> click.Command:
 )
 @click.version_option(VERSION, "-V", "--version", message="hansard %(version)s")
 @click.pass_context
-def app(ctx: click.Context, store: str | None, *, json: bool, debug: bool) -> None:
+def app(ctx: click.Context, store: str | None, *, json: bool, debug: bool, no_pager: bool) -> None:
     """Inspect, edit, maintain and transfer the sessions of LLM agents."""
     ctx.obj.store, ctx.obj.json, ctx.obj.debug = store or None, json, debug
+    ctx.obj.pager = not no_pager
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -140,9 +144,6 @@ def run(arguments: Sequence[str]) -> int:
         return found if isinstance(found, int) else 0
     finally:
         _flush_quietly()
-
-
-# -- errors -------------------------------------------------------------------------------------
 
 
 def _report(error: BaseException, settings: Settings) -> int:
@@ -198,7 +199,9 @@ def _message(error: BaseException, *, debug: bool) -> str:
 
 #: Calls and arguments of the library in its hints.
 _CALL: Final = r"`?\b(?:store|session)\.(\w+)\([^)`]*\)`?"
-_ARGUMENT: Final = r"(?:,? or|; reopen without) read_only=True"
+_ARGUMENT: Final = (
+    r"(?:, group=True if it is for your group,)?(?:,? or|; reopen without) read_only=True"
+)
 
 
 def _as_command(call: re.Match[str]) -> str:
@@ -214,9 +217,6 @@ def _say(message: str) -> None:
         sys.stderr.flush()
     except OSError:
         pass  # stderr is closed, too
-
-
-# -- streams ------------------------------------------------------------------------------------
 
 
 def _open_missing_streams() -> None:

@@ -1,7 +1,8 @@
 """Types of arguments: ages, times, points of a session, session ids."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 #: Maximum ids that the Tab key offers.
 _OFFERED: Final = 200
+
+#: Events whose kinds the Tab key offers, and maximum characters of a value of metadata.
+_LATEST: Final = 1_000
+_LONGEST: Final = 60
 
 #: A point of a session, as `at=` takes it.
 Place = int | str | datetime
@@ -56,6 +61,14 @@ def _age(text: str) -> timedelta:
     return age
 
 
+def _size(text: str) -> int:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"must be a size such as 10GB or 512MiB, got {text!r}")
+    power = " kmgt".index(match[2].lower() or " ")
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
 def _moment(text: str) -> datetime:
     text = text.strip()
     try:
@@ -84,10 +97,10 @@ def parse_place(text: str) -> Place:
 
 #: A duration: `30d`, `12h`, `2w`.
 AGE: Final = Parsed("age", _age)
+#: A number of bytes: `10GB`, `512MiB`, `1000`.
+SIZE: Final = Parsed("size", _size)
 #: A time: `2026-11-16`, `2026-11-16T09:30` (local unless it names a zone), or `2d` ago.
 MOMENT: Final = Parsed("time", _moment)
-#: A seq (`12`), a time (`2026-11-16T09:30`), or a snapshot name.
-PLACE: Final = Parsed("seq|time|name", parse_place)
 
 
 def key_value(option: str, text: str) -> tuple[str, str]:
@@ -105,7 +118,7 @@ def ago(stamp: str, at: datetime) -> str:
     then = datetime.fromisoformat(stamp)
     seconds = (at - then).total_seconds()
     if seconds < -60:  # noqa: PLR2004 - another machine's clock
-        return then.astimezone().strftime("%Y-%m-%d %H:%M")
+        return then.astimezone().isoformat(" ", "minutes")
     if seconds > _LONG_AGO:
         return then.astimezone().strftime("%Y-%m-%d")
     for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
@@ -134,6 +147,93 @@ def seq_at(session: "hansard.Session", place: Place) -> int:
     return session.state(at=place).seq if known is None else known
 
 
+def completed(
+    ctx: click.Context,
+    incomplete: str,
+    find: "Callable[[hansard.Store], Iterable[tuple[str, Any]]]",
+) -> "list[CompletionItem]":
+    """Return the values that start with a text, each with its help; none if there is no store."""
+    from click.shell_completion import CompletionItem
+
+    from hansard.cli.completion import is_safe
+
+    above: Any = ctx.parent.params.get("store") if ctx.parent else None
+    settings = ctx.find_object(Settings)
+    named = ctx.params.get("store") or above or (settings.store if settings else None)
+    try:
+        # With the index: the user must not wait until all logs are read.
+        with open_indexed(named or store_of_environment()) as store:
+            found = dict(find(store))
+    except (hansard.HansardError, OSError, ValueError):
+        return []
+    return [
+        CompletionItem(value, help=help)
+        for value, help in found.items()
+        # A shell ends a word at a line break, and a leading dash is an option.
+        if value.startswith(incomplete) and value.isprintable() and is_safe(value)
+        if incomplete.startswith("-") or not value.startswith("-")
+    ]
+
+
+def _named(ctx: click.Context) -> str:
+    """Return the id in an unfinished call. Before an option's value is there, click leaves it in `args`."""
+    return ctx.params.get("session_id") or next(iter(ctx.args), "")
+
+
+def complete_kinds(
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001 - click's signature
+    incomplete: str,
+) -> "list[CompletionItem]":
+    """Return the kinds of the latest events of the named session."""
+
+    def kinds(store: "hansard.Store") -> Iterable[tuple[str, Any]]:
+        session = store.session(_named(ctx))
+        latest = session.events(after=max(session.seq - _LATEST, 0))
+        return sorted({(event.kind, None) for event in latest})
+
+    return completed(ctx, incomplete, kinds)
+
+
+def complete_metadata(
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001 - click's signature
+    incomplete: str,
+) -> "list[CompletionItem]":
+    """Return KEY=VALUE of the latest sessions."""
+
+    def pairs(store: "hansard.Store") -> Iterable[tuple[str, Any]]:
+        for info in store.sessions(order="-updated", limit=_OFFERED).items:
+            for key, value in info.metadata.items():
+                text = value if isinstance(value, str) else json.dumps(value)
+                if key != "title" and len(text) <= _LONGEST:
+                    yield f"{key}={text}", None
+
+    return completed(ctx, incomplete, pairs)
+
+
+class PlaceType(Parsed):
+    """A point of a session; the Tab key completes snapshot names."""
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's signature
+        incomplete: str,
+    ) -> "list[CompletionItem]":
+        """Return the snapshot names of the named session that start with a text."""
+
+        def labels(store: "hansard.Store") -> Iterable[tuple[str, Any]]:
+            session = store.session(_named(ctx))
+            return [(label, f"seq {seq}") for label, seq in session.snapshots.items()]
+
+        return completed(ctx, incomplete, labels)
+
+
+#: A seq (`12`), a time (`2026-11-16T09:30`), or a snapshot name.
+PLACE: Final = PlaceType("seq|time|name", parse_place)
+
+
 class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
     """The id of a session; the Tab key completes it."""
 
@@ -145,27 +245,13 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> "list[CompletionItem]":
-        """Return the sessions whose ids start with a text; none if there is no store."""
-        from click.shell_completion import CompletionItem
+        """Return the sessions whose ids start with a text."""
 
-        from hansard.cli.completion import is_safe
+        def ids(store: "hansard.Store") -> Iterable[tuple[str, Any]]:
+            found = store.sessions(prefix=incomplete, limit=_OFFERED).items
+            return [(info.id, info.title) for info in found]
 
-        above: Any = ctx.parent.params.get("store") if ctx.parent else None
-        settings = ctx.find_object(Settings)
-        named = ctx.params.get("store") or above or (settings.store if settings else None)
-        try:
-            # With the index: the user must not wait until all logs are read.
-            with open_indexed(named or store_of_environment()) as store:
-                found = store.sessions(prefix=incomplete, limit=_OFFERED).items
-        except (hansard.HansardError, OSError, ValueError):
-            return []
-        return [
-            CompletionItem(info.id, help=info.title)
-            for info in found
-            # A shell ends a word at a line break, and a leading dash is an option.
-            if info.id.isprintable() and is_safe(info.id)
-            if incomplete.startswith("-") or not info.id.startswith("-")
-        ]
+        return completed(ctx, incomplete, ids)
 
 
 SESSION: Final = SessionId()

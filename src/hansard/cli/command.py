@@ -9,7 +9,9 @@ import inspect
 import os
 import shlex
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -35,6 +37,7 @@ class Settings:
     store: str | None = None
     json: bool = False
     debug: bool = False
+    pager: bool = True
 
 
 class Call:
@@ -48,8 +51,14 @@ class Call:
 
     def __init__(self, store: str | None, screen: Screen) -> None:
         self.named = store is not None
+        #: What a printed command needs to name the same store. Not a URL: it may contain a password.
+        self.options = [] if store is None or "://" in store else ["-s", store]
         self.store = store or store_of_environment()
         self.screen = screen
+
+    def again(self, *words: object) -> str:
+        """Return a command on the same store, to be printed."""
+        return shlex.join(["hansard", *self.options, *map(str, words)])
 
     def reading(self) -> "hansard.Store":
         """Open the store to read."""
@@ -62,12 +71,28 @@ class Call:
     def writing(self, *, create: bool = False) -> "hansard.Store":
         """Open the store to write; with `create`, create it if it does not exist."""
         # A command appends little; `hansard compact` compacts.
-        return hansard.open(self.store, create=create, auto_compact=False)
+        return open_trusted(self.store, create=create)
 
 
 def store_of_environment() -> str:
     """Return the store for a call that names none."""
     return os.environ.get("HANSARD_STORE") or DEFAULT_STORE
+
+
+def open_trusted(
+    where: str, *, create: bool = False, auto_compact: bool = False
+) -> "hansard.Store":
+    """Open a store to write, also one of another user's for a group, if the call or the environment names it.
+
+    A `.hansard` that happens to be in the current directory is not trusted like that.
+    """
+    try:
+        return hansard.open(where, create=create, auto_compact=auto_compact)
+    except hansard.UnsafePath:
+        if where != DEFAULT_STORE:
+            with suppress(hansard.HansardError):
+                return hansard.open(where, create=False, auto_compact=auto_compact, group=True)
+        raise
 
 
 def open_indexed(where: str) -> "hansard.Store":
@@ -76,22 +101,89 @@ def open_indexed(where: str) -> "hansard.Store":
     Without a kept index, each call would read every log.
     """
     try:
-        return hansard.open(where, create=False, auto_compact=False)
+        return open_trusted(where)
     except (hansard.UnsafePath, hansard.DiskFailed):
         return hansard.open(where, create=False, read_only=True)
 
 
-def session_of(store: "hansard.Store", session_id: str) -> "hansard.Session":
-    """Return an existing session; the error for another id suggests a similar one."""
-    if store.exists(session_id):
-        return store.session(session_id)
+#: Ids that name another session, unless one has this id: the newest, and the last that this user used.
+LATEST: Final = "@latest"
+LAST_USED: Final = "-"
+
+#: Ids that the error for an ambiguous prefix lists.
+_LISTED: Final = 5
+
+
+def session_of(
+    store: "hansard.Store", session_id: str, *, complete: bool = False
+) -> "hansard.Session":
+    """Return the session that an id names, and remember it as the last used one.
+
+    A unique beginning of an id is enough, and `@latest` and `-` name sessions too; with `complete`, only a
+    complete id is accepted. The error for another id suggests a similar one.
+    """
+    if not store.exists(session_id):
+        session_id = _named(store, session_id) if not complete else session_id
+        if not store.exists(session_id):
+            raise _missing(store, session_id)
+    remember(store, session_id)
+    return store.session(session_id)
+
+
+def _named(store: "hansard.Store", text: str) -> str:
+    """Return the id that a text names if it is not an id; the text if it names none."""
+    if text == LATEST:
+        newest = store.sessions(order="-updated", archived=None, limit=1).items
+        if not newest:
+            raise hansard.SessionNotFound("@latest: this store has no sessions")
+        return newest[0].id
+    if text == LAST_USED:
+        try:
+            return _state_file(store).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            raise hansard.SessionNotFound(
+                "-: you have not used a session of this store yet; `hansard ls` lists them"
+            ) from None
+    if text in store.trash():
+        return text
+    found = store.sessions(prefix=text, order="id", archived=None, limit=_LISTED + 1).items
+    if len(found) > 1:
+        listed = ", ".join(repr(info.id) for info in found[:_LISTED])
+        more = ", …" if len(found) > _LISTED else ""
+        raise hansard.SessionNotFound(
+            f"{text!r} is the beginning of several ids: {listed}{more}; pass more of it"
+        )
+    return found[0].id if found else text
+
+
+def remember(store: "hansard.Store", session_id: str) -> None:
+    """Keep a session as the last used one, in the user's state directory; a failure is not reported."""
+    file = _state_file(store)
+    try:
+        if not file.exists() or file.read_text(encoding="utf-8") != session_id:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.write_text(session_id, encoding="utf-8")
+    except (OSError, ValueError):
+        pass
+
+
+def _state_file(store: "hansard.Store") -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    from hashlib import blake2b
+
+    # A digest: the place may be a URL.
+    name = blake2b(repr(store).encode(errors="replace"), digest_size=16).hexdigest()
+    return Path(state, "hansard", "last", name)
+
+
+def _missing(store: "hansard.Store", session_id: str) -> hansard.HansardError:
     if session_id in store.trash():
-        raise hansard.SessionDeleted(
+        return hansard.SessionDeleted(
             f"session {session_id!r} is in the trash; run `hansard restore {shlex.quote(session_id)}`"
         )
     close = _similar(store, session_id)
     hint = f"did you mean {close!r}?" if close else "`hansard ls` lists all sessions"
-    raise hansard.SessionNotFound(f"no session {session_id!r} in this store; {hint}")
+    return hansard.SessionNotFound(f"no session {session_id!r} in this store; {hint}")
 
 
 def _similar(store: "hansard.Store", wanted: str) -> str | None:
@@ -112,11 +204,15 @@ def check_targets(ids: tuple[str, ...], verb: str, *, everything: bool) -> None:
 class Command(click.Command):
     """A command with the common options, and with examples in its help."""
 
-    def __init__(self, *args: Any, examples: tuple[str, ...], **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, examples: tuple[str, ...], paged: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         #: Without `hansard`; the purpose follows `#`.
         self.examples = examples
-        common_options(self)
+        #: Whether its output may be long: a terminal shows it with a pager.
+        self.paged = paged
+        common_options(self, paged=paged)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Call the function with a `Call` and its own arguments."""
@@ -125,9 +221,13 @@ class Command(click.Command):
         settings.debug = given.pop("debug") or settings.debug
         screen = Screen(json=given.pop("json") or settings.json)
         call = Call(given.pop("store") or settings.store, screen)
+        plain = given.pop("no_pager", False) or not settings.pager
+        # What is shown as it comes, or controlled by keys, is not for a pager.
+        live = any(given.get(name) for name in ("follow", "speed", "step"))
         assert self.callback is not None
         try:
-            return self.callback(call, **given)
+            with screen.paged() if self.paged and not plain and not live else nullcontext():
+                return self.callback(call, **given)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # names the command in the message
             raise
@@ -139,29 +239,34 @@ class Command(click.Command):
                 formatter.write_text(f"hansard {example.replace('  # ', '    # ')}")
 
 
-def define(name: str, *examples: str) -> Callable[[Callable[..., int | None]], Command]:
+def define(
+    name: str, *examples: str, paged: bool = False
+) -> Callable[[Callable[..., int | None]], Command]:
     """Return a decorator that makes a command of a function. Its docstring is the help."""
 
     def make(function: Callable[..., int | None]) -> Command:
         first, line_feed, rest = (inspect.getdoc(function) or "").partition("\n")
         text = first.removesuffix(".") + line_feed + rest
-        return click.command(name, cls=Command, examples=examples, help=text)(function)
+        made = click.command(name, cls=Command, examples=examples, paged=paged, help=text)
+        return made(function)
 
     return make
 
 
-def common_options(command: click.Command) -> None:
-    """Add the options that `hansard` and all commands have."""
+def common_options(command: click.Command, *, paged: bool = True) -> None:
+    """Add the options that `hansard` and all commands have. `paged`: also the one against the pager."""
     store_help = "Directory or postgresql:// URL [env: HANSARD_STORE; default: .hansard]"
     command.params += [
         click.Option(["--json"], is_flag=True, help="Output JSON"),
         click.Option(["-s", "--store"], metavar="PATH", help=store_help),
         click.Option(["--debug"], is_flag=True, help="Print tracebacks"),
     ]
+    if paged:
+        pager_help = "Print long output as it is, without $PAGER"
+        command.params.append(click.Option(["--no-pager"], is_flag=True, help=pager_help))
 
 
 #: Options that several commands have.
-markdown_option = click.option("--markdown", is_flag=True, help="Render Markdown on a terminal")
 full_option = click.option("--full", is_flag=True, help="Do not truncate")
 prefix_option = click.option(
     "--prefix", default="", metavar="TEXT", help="Only ids starting with TEXT"

@@ -1,19 +1,21 @@
 """Print events, messages, states and differences; encode events as JSON.
 
 A message is printed verbatim: the role, then every character of its texts, calls and results, with control
-characters escaped. Only very long texts are truncated, only on a terminal, and the output says so. Markdown
-is rendered only on request, because it hides characters. Every other event is one line.
+characters escaped. Only very long texts are truncated, only on a terminal, and the output says so. Every
+other event is one line.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
 import hansard
-from hansard.cli.screen import Piece, Screen, cell, many
+from hansard.cli.screen import Piece, Screen, cell, many, money, size
 from hansard.message.parse import ContentPart, compact, parse
 
 #: Maximum characters of an event's data, and of a part of a message on a terminal, without --full.
@@ -21,6 +23,9 @@ _SHORT: Final = 160
 _LONG: Final = 8_000
 
 _INDENT: Final = 4
+
+#: The style of marks, such as "(reverted)".
+_MARKED: Final = "dim italic"
 
 ROLES: Final = {
     "user": "bold green",
@@ -39,17 +44,17 @@ class EventPrinter:
     Args:
         screen: the output.
         full: do not truncate, and print a message's other members.
-        markdown: render texts as Markdown on a terminal.
 
     Attributes:
         unfinished: streams to mark as unfinished, with the seq of their last part.
+        mark: returns what is special about the message at a seq, such as "reverted".
     """
 
-    def __init__(self, screen: Screen, *, full: bool = False, markdown: bool = False) -> None:
+    def __init__(self, screen: Screen, *, full: bool = False) -> None:
         self.unfinished: Mapping[str, int] = {}
+        self.mark: Callable[[int], str] = lambda _: ""
         self._screen = screen
         self._full = full
-        self._markdown = markdown
         #: The stream whose parts were printed last, its first seq, and their text.
         self._stream: tuple[str, int, str] | None = None
         #: The names of tools without a result so far, by call ids.
@@ -62,7 +67,7 @@ class EventPrinter:
             if self._part(event, data, session):
                 return
             if not data.get("text") and not data.get("over"):
-                return  # emptied by a compaction: the message, or its end, follows
+                return  # emptied by an export that redacted a credential: the first part has all
         first = self._finish(data)
         self.end()
         head = self._head(event, session)
@@ -73,10 +78,10 @@ class EventPrinter:
                 if first:
                     self._screen.line(*head, (f"end of the message that began at {first}", "dim"))
                 else:
-                    self._message(message, head)
+                    self._message(message, head, self.mark(event.seq))
             case "summary.added", {"message": dict() as message}:
                 covers = f"summary of everything up to {data.get('upto')}: "
-                self._message(message, [*head, (covers, "italic")])
+                self._message(message, [*head, (covers, "italic")], self.mark(event.seq))
             case _:
                 self._screen.labeled(head, *_sentence(event.kind, data, full=self._full))
 
@@ -94,7 +99,7 @@ class EventPrinter:
         self._message(message, [])
 
     def _head(self, event: "hansard.Event", session: str) -> list[Piece]:
-        stamp = event.time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        stamp = event.time.astimezone().isoformat(" ", "seconds")
         head: list[Piece] = [(f"{event.seq:>4}", "bold"), (f"  {stamp}  ", "dim")]
         return [*head, (f"{session}  ", "blue")] if session else head
 
@@ -112,7 +117,8 @@ class EventPrinter:
             message = data.get("message")
             role = message.get("role") if isinstance(message, dict) else None
             speaker = f"{cell(str(role or 'message'))}, streamed"
-            self._screen.line(*head, (speaker, ROLES.get(str(role), "bold")))
+            marked = (_marked(self.mark(event.seq)), _MARKED)
+            self._screen.line(*head, (speaker, ROLES.get(str(role), "bold")), marked)
             self._screen.write(" " * _INDENT)
         self._stream = (stream, first, before + text)
         self._screen.write(text.replace("\n", "\n" + " " * _INDENT))
@@ -141,29 +147,27 @@ class EventPrinter:
             self._screen.write("\n")
             self._stream = None
 
-    def _message(self, message: Mapping[str, Any], head: list[Piece]) -> None:
+    def _message(self, message: Mapping[str, Any], head: list[Piece], mark: str = "") -> None:
         parsed = parse(message)
         line: list[Piece] = [(cell(parsed.speaker), ROLES.get(parsed.role, "bold"))]
         if parsed.partial:
             line.append((" (unfinished)", "red"))
+        line.append((_marked(mark), _MARKED))
         parts = parsed.shown(full=self._full)
         if len(parts) == 1 and parts[0].kind == "result" and "\n" not in parts[0].text:
             # The most frequent message fits in one line.
             line.append((f" {self._answering(parts[0])}", "yellow"))
-            self._screen.labeled(head, *line, *self._cut(parts[0].text))
+            self._screen.labeled(head, *line, *self._cut(self._text(parts[0])))
             return
         self._screen.labeled(head, *line)
         for part in parts:
             self._show_part(part)
 
     def _show_part(self, part: ContentPart) -> None:
-        texts = self._cut(part.text)
+        texts = self._cut(self._text(part))
         pieces: list[Piece] = [*texts]
         indent = _INDENT
         match part.kind:
-            case "text" if self._markdown:
-                self._screen.markdown("".join(texts), indent=_INDENT)
-                return
             case "text":
                 pass
             case "call":
@@ -180,6 +184,9 @@ class EventPrinter:
                 pieces = [(text, "dim") for text in texts]
         self._screen.line(*pieces, indent=indent)
 
+    def _text(self, part: ContentPart) -> str:
+        return part.text if self._full else without_binary(part).text
+
     def _answering(self, part: ContentPart) -> str:
         name = self._called.pop(part.call_id, "") or part.name or part.call_id
         return f"← {cell(name)} " if name else "← "
@@ -190,6 +197,44 @@ class EventPrinter:
             return [text]
         more = many(len(text) - _LONG, "character")
         return [text[:_LONG], f" … ({more} more; --full shows all)"]
+
+
+#: A data URL, and a text that is base64.
+_DATA_URL: Final = re.compile(r"data:([\w.+/-]*)[^,]{0,100};base64,")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{64,}+={0,2}+")
+
+#: Members that name the type of binary data next to them, and those that hold it without a type.
+_TYPES: Final = ("media_type", "mediaType", "mime_type", "mimeType", "format")
+_BINARY: Final = frozenset({"data", "bytes", "base64", "b64_json", "file_data"})
+
+
+def without_binary(part: ContentPart) -> ContentPart:
+    """Return a part with the type and size of its images and other binary data instead of these."""
+    found: list[str] = []
+
+    def named(value: Any, type: str, key: str) -> Any:
+        if isinstance(value, Mapping):
+            type = next((value[n] for n in _TYPES if isinstance(value.get(n), str)), type)
+            return {name: named(member, type, name) for name, member in value.items()}
+        if isinstance(value, list):
+            return [named(member, type, key) for member in value]
+        if not isinstance(value, str):
+            return value
+        url = _DATA_URL.match(value)
+        if url is None and not (key in _BINARY and _BASE64.fullmatch(value)):
+            return value
+        length = len(value.rstrip("=")) - (url.end() if url else 0)
+        found.append(f"[{(url and url[1]) or type or 'binary'}, {size(length * 3 // 4)}]")
+        return found[-1]
+
+    value = named(part.value, "", "") if part.kind in {"data", "result"} else part.value
+    # A picture alone is its name.
+    alone = part.kind == "data" and len(found) == 1
+    return part._replace(kind="text", value=found[0]) if alone else part._replace(value=value)
+
+
+def _marked(mark: str) -> str:
+    return f" ({mark})" if mark else ""
 
 
 def short(value: object, length: int | None = 60) -> str:
@@ -203,9 +248,18 @@ def brief(message: Mapping[str, Any], length: int | None = 100) -> str:
     parsed = parse(message)
     texts = [
         f"→ {part.name}({part.text})" if part.kind == "call" else part.text
-        for part in parsed.shown(full=length is None)
+        for part in map(without_binary, parsed.shown(full=length is None))
     ]
     return f"{cell(parsed.speaker)}: {short(' '.join(texts), length)}"
+
+
+def line_of(event: "hansard.Event", length: int | None) -> str:
+    """Return an event in one line, of bounded length."""
+    message = event.data.get("message")
+    if event.kind in {"message.added", "summary.added"} and isinstance(message, dict) and message:
+        return brief(message, length)
+    said = _sentence(event.kind, event.data, full=length is None)
+    return cell("".join(piece if isinstance(piece, str) else piece[0] for piece in said))
 
 
 def show_state(
@@ -231,7 +285,7 @@ def show_state(
         lines.append((f"usage {model}", f"{many(usage.calls, 'call')}, {_tokens(fields)}"))
     if state.streams:
         lines.append(("unfinished", many(len(state.streams), "message")))
-    marks = [name for name in ("archived", "closed") if getattr(state, name)]
+    marks = [name for name in ("held", "archived", "closed") if getattr(state, name)]
     if marks:
         lines.append(("is", ", ".join(marks)))
     lines += more
@@ -244,7 +298,7 @@ def _moment(stamp: str) -> str:
     """Return a time in the local zone."""
     if not stamp:
         return "never"
-    return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromisoformat(stamp).astimezone().isoformat(" ", "seconds")
 
 
 def event_json(event: "hansard.Event", *, session: str | None = None) -> dict[str, object]:
@@ -284,19 +338,32 @@ def _metadata(data: dict[str, Any]) -> str:
 
 def _tokens(usage: Mapping[str, Any]) -> str:
     given, made = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
-    cost = usage.get("cost")
-    price = f", cost {cost:g}" if cost and isinstance(cost, int | float) else ""
-    return f"{given:,} tokens in, {made:,} out{price}"
+    cached, reasoned = usage.get("cached_tokens", 0), usage.get("reasoning_tokens", 0)
+    source = f" ({cached:,} cached)" if cached else ""
+    thought = f" ({reasoned:,} reasoning)" if reasoned else ""
+    cost = Decimal(str(usage.get("cost") or 0))
+    price = f", cost {money(cost)}" if cost else ""
+    return f"{many(given, 'token')} in{source}, {made:,} out{thought}{price}"
+
+
+def _held(what: str, data: dict[str, Any]) -> str:
+    whose = f" for the fork {data['fork']}" if data.get("fork") else ""
+    return what + whose + (f": {data['reason']}" if data.get("reason") else "")
+
+
+def _streamed(data: dict[str, Any]) -> str:
+    calls = ((call.get("name", ""), call.get("arguments", "")) for call in data.get("calls", ()))
+    return " ".join([data.get("text", ""), *("".join(call) for call in calls)]).strip()
 
 
 _SENTENCES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "event.lost": lambda _: "a damaged event was lost",
     "message.part": lambda data: (
-        f"stream part: {short(data['text'], _SHORT)}"
-        if data.get("text")
+        f"stream part: {short(_streamed(data), _SHORT)}"
+        if _streamed(data)
         else "the streamed message was discarded"
         if data.get("over")
-        else "stream parts, emptied by a compaction"
+        else "stream part, left out by an export"
     ),
     "message.redacted": lambda data: (
         f"redacted message {data['seq']}" + (f": {data['reason']}" if data.get("reason") else "")
@@ -308,7 +375,12 @@ _SENTENCES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "session.cleared": lambda _: "cleared: the model view starts here",
     "session.closed": lambda data: "closed" if data.get("closed", True) else "reopened",
     "session.created": lambda data: ": ".join(filter(None, ("created", _metadata(data)))),
-    "session.forked": lambda data: f"forked from {data['parent']} at {data['seq']}",
+    "session.forked": lambda data: (
+        f"forked from {data['parent']} at {data['seq']}"
+        + (f" ({data['label']})" if data.get("label") else "")
+    ),
+    "session.held": lambda data: _held("held", data),
+    "session.released": lambda data: _held("released", data),
     "session.repaired": lambda data: (
         f"repaired: {many(count_seqs(data.get('lost', ())), 'event')} lost"
     ),

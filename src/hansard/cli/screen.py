@@ -8,15 +8,20 @@ notes go to stderr.
 
 import os
 import re
+import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
 import click
 
 if TYPE_CHECKING:
+    import subprocess
+    from decimal import Decimal
+
     from rich.console import Console
     from rich.text import Text
 
@@ -28,6 +33,66 @@ _WIDTH: Final = 80
 
 #: Columns between tab stops.
 _TAB: Final = 8
+
+
+class PagedOutput:
+    """Stands in for stdout: a screenful is printed as it is, and more goes to a pager."""
+
+    def __init__(self, command: Sequence[str], rows: int) -> None:
+        self._command = command
+        self._out = sys.stdout
+        self._kept: list[str] = []
+        self._rows = rows
+        self._pager: subprocess.Popen[str] | None = None
+        self.encoding = sys.stdout.encoding
+
+    def isatty(self) -> bool:
+        """Return whether the output ends on a terminal."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor of the terminal."""
+        return self._out.fileno()
+
+    def write(self, text: str) -> int:
+        """Print a text, or keep it while it fits on the screen."""
+        if self._pager is None:
+            self._kept.append(text)
+            self._rows -= text.count("\n")
+            if self._rows >= 0:
+                return len(text)
+            import subprocess
+
+            self._pager = subprocess.Popen(  # noqa: S603 - the user's own choice
+                self._command,
+                stdin=subprocess.PIPE,
+                text=True,
+                encoding=self.encoding,
+                errors="backslashreplace",
+                # As git does: colors, no pager for what fits, and the output stays on the screen.
+                env={"LESS": "FRX", "LV": "-c", **os.environ},
+            )
+            text = "".join(self._kept)
+        assert self._pager.stdin is not None  # a pipe
+        return self._pager.stdin.write(text)
+
+    def flush(self) -> None:
+        """Flush what the pager gets."""
+        if self._pager is not None and self._pager.stdin is not None:
+            self._pager.stdin.flush()
+
+    def close(self) -> None:
+        """Print what was kept, or wait until the user leaves the pager."""
+        if self._pager is None:
+            self._out.write("".join(self._kept))
+            return
+        # Ctrl-C is for the pager.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with suppress(BrokenPipeError):
+                self._pager.communicate()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 class Screen:
@@ -45,6 +110,10 @@ class Screen:
                 stream.reconfigure(errors="backslashreplace")
         self.json = json
         self.terminal = not json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        #: What every row begins with, and its style.
+        self._margin = ("", "")
+        #: Notes to print after the pager has ended; None without one.
+        self._notes: list[str] | None = None
 
     @property
     def interactive(self) -> bool:
@@ -62,6 +131,26 @@ class Screen:
         from rich.console import Console
 
         return Console(markup=False, highlight=False, emoji=False)
+
+    @contextmanager
+    def paged(self) -> "Iterator[None]":
+        """Show more than a screenful with `$PAGER`, by default less; stdin and stdout must be a terminal."""
+        import shutil
+
+        command = shlex.split(os.environ.get("PAGER", "less"))
+        if not self.interactive or command in ([], ["cat"]) or not shutil.which(command[0]):
+            yield
+            return
+        before, notes = sys.stdout, list[str]()
+        output = PagedOutput(command, self.console.height - 1)
+        sys.stdout, self._notes = cast("TextIO", output), notes
+        try:
+            yield
+        finally:
+            sys.stdout, self._notes = before, None
+            output.close()
+            for text in notes:
+                self.note(text)
 
     # -- for programs ---------------------------------------------------------------------------
 
@@ -90,6 +179,15 @@ class Screen:
 
     # -- for people -----------------------------------------------------------------------------
 
+    @contextmanager
+    def margin(self, text: str, style: str) -> "Iterator[None]":
+        """Begin every row with a text."""
+        self._margin = (text, style)
+        try:
+            yield
+        finally:
+            self._margin = ("", "")
+
     def line(self, *pieces: Piece, indent: int = 0, hang: int = 0) -> None:
         """Print a text, one or several lines, with every space and tab.
 
@@ -100,14 +198,17 @@ class Screen:
         if not self.terminal:
             text = visible("".join(p if isinstance(p, str) else p[0] for p in pieces))
             for part in text.split("\n"):
-                sys.stdout.write((" " * indent + part if part else "") + "\n")
+                row = self._margin[0] + (" " * indent + part if part else "")
+                sys.stdout.write((row if part else row.rstrip()) + "\n")
             return
         from rich.segment import Segment, Segments
 
-        margin = indent if self.width > 2 * indent else 0
+        width = self.width - len(self._margin[0])
+        indent = indent if width > 2 * indent else 0
         styled = self.text(*pieces)
         segments: list[Segment] = []
-        for lead, start, end in _rows(styled.plain, self.width, margin, hang):
+        for lead, start, end in _rows(styled.plain, width, indent, hang):
+            segments += self.text(self._margin).render(self.console)
             segments.append(Segment(" " * lead if end > start else ""))
             segments += styled[start:end].render(self.console, end="\n")
         self.console.print(Segments(segments), soft_wrap=True, end="")
@@ -152,20 +253,6 @@ class Screen:
             made.append(visible(text), style=style)
         return made
 
-    def markdown(self, text: str, *, indent: int = 0) -> None:
-        """Print Markdown: rendered on a terminal, unchanged in a pipe."""
-        if not self.terminal:
-            self.line(text, indent=indent)
-            return
-        from rich.markdown import Markdown
-        from rich.padding import Padding
-
-        shown = visible(text.replace("\r\n", "\n"))
-        margin = indent if self.width > 2 * indent else 0
-        # No hyperlinks: the user must see where a link leads.
-        rendered = Markdown(shown, hyperlinks=False, code_theme="ansi_dark")
-        self.console.print(Padding(rendered, (0, 0, 0, margin)))
-
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = ""
     ) -> None:
@@ -183,6 +270,9 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Print a note on stderr."""
+        if self._notes is not None:
+            self._notes.append(text)
+            return
         sys.stdout.flush()
         sys.stderr.write(f"hansard: {visible(text)}\n")
         sys.stderr.flush()
@@ -299,6 +389,12 @@ def size(number: float) -> str:
 def many(number: int, thing: str, things: str = "") -> str:
     """Return `1 event`, `2 events`."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def money(cost: "Decimal") -> str:
+    """Return a cost with 4 significant digits or 4 decimal places, whichever is more."""
+    text = f"{cost:,.{max(4, 3 - cost.adjusted()) if cost else 0}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _rows(text: str, width: int, indent: int, hang: int) -> Iterator[tuple[int, int, int]]:

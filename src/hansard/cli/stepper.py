@@ -1,6 +1,7 @@
-"""Step through a session with keys: forward, back, to a seq, to either end.
+"""Step through a session with keys: forward, back, to a seq, to a text, to either end.
 
-The screen shows one event. Each is read when it is shown, so that a long session takes no more memory.
+The screen shows one event, and above it the beginnings of those before it. Each is read when it is shown, so
+that a long session takes no more memory.
 """
 
 import os
@@ -10,26 +11,33 @@ import sys
 import termios
 import tty
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Final
 
 import hansard
-from hansard.cli.render import EventPrinter
-from hansard.cli.screen import Screen, cell, many, shorten
+from hansard.cli.render import EventPrinter, line_of
+from hansard.cli.screen import Screen, cell, shorten
 
-_HELP: Final = "n next · p back · g first · G last · 12 Enter go to 12 · q quit"
+_HELP: Final = "n next · p back · ↑↓ scroll · / search · g G ends · 12 Enter go to · q quit"
 
-#: What keys send, and what they do: a number moves so far, and is limited by the first and the last event.
+#: What keys send, and what they do. A number moves so far, and is limited by the first and the last event.
 _FAR: Final = 10**12
 _KEYS: Final = {
-    **dict.fromkeys(("n", " ", "j", "\x1b[C", "\x1bOC", "\x1b[B", "\x1bOB", "\r", "\n"), 1),
-    **dict.fromkeys(("p", "b", "k", "\x1b[D", "\x1bOD", "\x1b[A", "\x1bOA", "\x7f", "\x08"), -1),
+    **dict.fromkeys(("n", "\x1b[C", "\x1bOC", "\r", "\n"), 1),
+    **dict.fromkeys(("p", "\x1b[D", "\x1bOD", "\x7f", "\x08"), -1),
     **dict.fromkeys(("g", "\x1b[H", "\x1b[1~"), -_FAR),
     **dict.fromkeys(("G", "\x1b[F", "\x1b[4~"), _FAR),
-    "\x1b[6~": 10,
-    "\x1b[5~": -10,
+}
+#: Keys that scroll a long event by a line or by a page, and move on at its ends.
+_LINES: Final = {
+    **dict.fromkeys(("j", "\x1b[B", "\x1bOB"), 1),
+    **dict.fromkeys(("k", "\x1b[A", "\x1bOA"), -1),
+}
+_PAGES: Final = {
+    **dict.fromkeys((" ", "\x1b[6~"), 1),
+    **dict.fromkeys(("b", "\x1b[5~"), -1),
 }
 _LEAVE: Final = frozenset({"q", "\x1b", "\x04"})
 _ENTER: Final = frozenset({"\r", "\n"})
@@ -46,63 +54,145 @@ _CHECK_SIZE: Final = 0.2
 
 
 def step_through(
-    screen: Screen, session: "hansard.Session", seqs: list[int], *, full: bool, markdown: bool
+    screen: Screen,
+    session: "hansard.Session",
+    seqs: list[int],
+    mark: Callable[[int], str],
+    *,
+    full: bool,
 ) -> None:
     """Show events one by one, controlled by keys."""
     if not seqs:
         screen.line("no such events")
         return
-    place = 0
-    typed = ""
     with _cbreak(), screen.console.screen(hide_cursor=True):
-        keys = _keys(screen)
+        _Stepper(screen, session, seqs, mark, full=full).run()
+
+
+class _Stepper:
+    """What is on the screen: the event at a place among the seqs, from one of its lines on."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        session: "hansard.Session",
+        seqs: list[int],
+        mark: Callable[[int], str],
+        *,
+        full: bool,
+    ) -> None:
+        self._screen = screen
+        self._session = session
+        self._seqs = seqs
+        self._mark = mark
+        self._full = full
+        self._place = 0
+        #: The first line of the event that is shown, the last that can be, and the lines of a page.
+        self._top = self._bottom = 0
+        self._page = 1
+        #: A number or, after `/`, a text that is being typed; the text searched for; a note for one key.
+        self._typed = self._wanted = self._note = ""
+
+    def run(self) -> None:
+        """Draw, and do what the keys say, until one leaves."""
+        keys = _keys(self._screen)
         while True:
-            printer = EventPrinter(screen, full=full, markdown=markdown)
-            _draw(screen, session, seqs, place, typed, printer)
+            self._draw()
             key = next(keys)
-            if key in _LEAVE:
+            if key == _RESIZED:
+                continue
+            self._note = ""
+            searching = self._typed.startswith("/")
+            if key in _LEAVE and not searching:
                 return
-            if key.isdecimal():
-                typed += key
-            elif typed and key in _BACKSPACE:
-                typed = typed[:-1]
-            elif typed and key in _ENTER:
-                # To that seq, or the last one before it.
-                place = max(bisect_right(seqs, int(typed)) - 1, 0)
-                typed = ""
-            elif key != _RESIZED:
-                place = min(max(place + _KEYS.get(key, 0), 0), len(seqs) - 1)
-                typed = ""
+            if key == "\x1b":
+                self._typed = ""
+            elif self._typed and key in _BACKSPACE:
+                self._typed = self._typed[:-1]
+            elif self._typed and key in _ENTER:
+                self._go_to(self._typed)
+                self._typed = ""
+            elif (searching and key.isprintable()) or key.isdecimal() or key == "/":
+                self._typed += key
+            else:
+                self._typed = ""
+                self._move(key)
 
+    def _event(self, place: int) -> "hansard.Event":
+        seq = self._seqs[place]
+        return next(islice(self._session.events(after=seq - 1), 1))
 
-def _draw(
-    screen: Screen,
-    session: "hansard.Session",
-    seqs: list[int],
-    place: int,
-    typed: str,
-    printer: EventPrinter,
-) -> None:
-    console = screen.console
-    # Cut off what does not fit: the first and last line must stay in place.
-    with console.capture() as captured:
-        for event in islice(session.events(after=seqs[place] - 1), 1):
-            printer.event(event, alone=True)
-    body = captured.get().removesuffix("\n").split("\n")
-    height = max(console.height - 3, 1)
-    head = f"{cell(session.id)} — event {seqs[place]}, {place + 1} of {len(seqs)}"
-    foot = f"go to {typed}▏ (Enter)" if typed else _HELP
-    if len(body) > height:
-        more = f"… {many(len(body) - height + 1, 'line')} more: hansard replay --from {seqs[place]}"
-        lines = [*body[: height - 1], shorten(more, console.width)]
-    else:
-        lines = body + [""] * (height - len(body))
-    console.file.write("\x1b[H")
-    console.print(screen.text((shorten(head, console.width), "reverse")), end="\n", overflow="crop")
-    console.file.write("".join(f"\x1b[2K{line}\n" for line in lines))
-    console.file.write("\x1b[J")
-    console.print(screen.text((shorten(foot, console.width - 1), "dim")), end="", overflow="crop")
-    console.file.flush()
+    def _move(self, key: str) -> None:
+        lines = _LINES.get(key, 0) or _PAGES.get(key, 0) * self._page
+        if lines and 0 <= self._top + (1 if lines > 0 else -1) <= self._bottom:
+            self._top = min(max(self._top + lines, 0), self._bottom)
+            return
+        step = _KEYS.get(key, 0) or (lines > 0) - (lines < 0)
+        self._show(self._place + step)
+
+    def _show(self, place: int) -> None:
+        place = min(max(place, 0), len(self._seqs) - 1)
+        self._top = self._top if place == self._place else 0
+        self._place = place
+
+    def _go_to(self, typed: str) -> None:
+        """Go to a seq, or the last one before it; or to the next event with a text."""
+        if not typed.startswith("/"):
+            self._show(bisect_right(self._seqs, int(typed)) - 1)
+            return
+        self._wanted = typed[1:].casefold() or self._wanted
+        count = len(self._seqs)
+        for distance in range(1, count + 1 if self._wanted else 1):
+            place = (self._place + distance) % count
+            if self._wanted in line_of(self._event(place), None).casefold():
+                self._show(place)
+                return
+        self._note = f"not found: {self._wanted}" if self._wanted else "nothing to search for"
+
+    def _draw(self) -> None:
+        console, width = self._screen.console, self._screen.console.width
+        printer = EventPrinter(self._screen, full=self._full)
+        printer.mark = self._mark
+        with console.capture() as captured:
+            printer.event(self._event(self._place), alone=True)
+        body = captured.get().removesuffix("\n").split("\n")
+        height = max(console.height - 3, 1)
+        # What came before gets the rows that are left, and at most a third of the screen.
+        rows = min(self._place, max(height - len(body), height // 3) if height > 3 else 0)  # noqa: PLR2004
+        rows = min(rows, height // 3)
+        before = range(self._place - rows, self._place)
+        self._page = height - rows
+        self._bottom = max(len(body) - self._page, 0)
+        self._top = min(self._top, self._bottom)
+        shown = body[self._top : self._top + self._page]
+        seq = self._seqs[self._place]
+        head = f"{cell(self._session.id)} — event {seq}, {self._place + 1} of {len(self._seqs)}"
+        if self._bottom:
+            head += f", lines {self._top + 1} to {self._top + len(shown)} of {len(body)}"
+        foot = self._note or _HELP
+        if self._typed:
+            foot = (
+                f"{self._typed}▏ (Enter)"
+                if self._typed[0] == "/"
+                else f"go to {self._typed}▏ (Enter)"
+            )
+        console.file.write("\x1b[H")
+        self._print(head, "reverse", width, "\n")
+        for place in before:
+            text = f"{self._seqs[place]:>4}  {line_of(self._event(place), width)}"
+            self._print(text, "dim", width, "\n")
+        lines = shown + [""] * (self._page - len(shown))
+        console.file.write("".join(f"\x1b[2K{line}\n" for line in lines))
+        console.file.write("\x1b[J")
+        self._print(foot, "dim", width - 1, "")
+        console.file.flush()
+
+    def _print(self, text: str, style: str, width: int, end: str) -> None:
+        console = self._screen.console
+        console.file.write("\x1b[2K")
+        console.print(
+            self._screen.text((shorten(text, width), style)), end=end, overflow="crop", no_wrap=True
+        )
 
 
 @contextmanager

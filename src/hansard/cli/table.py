@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import hansard
 from hansard import clock
 from hansard.cli import arguments
-from hansard.cli.screen import Piece, Screen, cell, columns_of, shorten, size
+from hansard.cli.screen import Piece, Screen, cell, columns_of, money, shorten, size
 
 #: Between two columns.
 _GAP: Final = "  "
@@ -38,13 +38,15 @@ def _amount(value: Callable[["hansard.SessionInfo"], int]) -> Column:
 
 
 def marks(info: "hansard.SessionInfo") -> str:
-    """Return a session's marks: damaged, archived, closed."""
-    return ", ".join(name for name in ("damaged", "archived", "closed") if getattr(info, name))
+    """Return a session's marks: damaged, held, archived, closed."""
+    return ", ".join(
+        name for name in ("damaged", "held", "archived", "closed") if getattr(info, name)
+    )
 
 
 COLUMNS: Final[Mapping[str, Column]] = {
     "id": Column(lambda info: info.id, style="bold", rank=0),
-    "title": Column(lambda info: info.title or "", least=10, rank=2),
+    "title": Column(lambda info: info.title or "", least=16, rank=2),
     "messages": _amount(lambda info: info.message_count)._replace(rank=4),
     "created": Column(
         lambda info: info.created, lambda info, at: arguments.ago(info.created, at), "dim"
@@ -54,7 +56,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
     ),
     "size": Column(lambda info: info.bytes, lambda info, _: size(info.bytes), number=True, rank=5),
     "tokens": _amount(lambda info: info.input_tokens + info.output_tokens),
-    "cost": Column(lambda info: info.cost, lambda info, _: f"{info.cost:,.4g}", number=True),
+    "cost": Column(lambda info: info.cost, lambda info, _: money(info.cost), number=True),
     "parent": Column(lambda info: info.parent or "", style="cyan", least=10, rank=7),
     "at": Column(
         lambda info: info.forked_at if info.parent else "", style="cyan", number=True, rank=6
@@ -107,6 +109,13 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str]) -> None:
         if name not in {"is", "title", "parent", "at"} or any(r[place] for r in cells)
     ]
     widths = {p: max(len(names[p]), *(columns_of(r[p]) for r in cells), 1) for p in shown}
+    if "id" in names:
+        # A few ids that are longer than the others are shortened before titles are.
+        place = names.index("id")
+        ids = sorted(columns_of(r[place]) for r in cells)
+        excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - screen.width
+        usual = max(ids[int(0.9 * (len(ids) - 1))], 16, 3 * screen.width // 10)
+        widths[place] = min(widths[place], max(usual, widths[place] - max(excess, 0)))
     fitted = fit(
         widths,
         {p: _least(names[p], columns[p], widths[p], screen.width) for p in shown},

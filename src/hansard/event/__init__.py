@@ -1,5 +1,1 @@
-"""WHAT HAPPENED: facts as values. Pure, no I/O.
-
-Read in this order: `kinds` (what can happen), `event` (a stored event, and a new one), `codec` (to and from
-JSON, losing nothing), `secrets` (credentials in JSON).
-"""
+"""Events as values, without I/O. Begin with `kinds`, `event` and `codec`."""

@@ -7,7 +7,8 @@ under string keys. A difference is an error that names the place.
 
 import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -47,6 +48,8 @@ def encode(data: object, what: str = "data", *, wrapped: bool = False) -> bytes:
     `wrapped`: it becomes a member of an event's data, to which the limits of F-17 apply.
     """
     if type(data) is not dict:
+        if isinstance(data, Mapping):
+            return encode(dict(data), what, wrapped=wrapped)
         raise InvalidEvent(f"{what} must be a dict that holds JSON, not {type(data).__name__}")
     # Most messages are strings under names: those always come back equal, and are not deep.
     flat = _only_texts(data)
@@ -82,8 +85,11 @@ def _invalid(error: BaseException, what: str) -> InvalidEvent:
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """Return a JSON object that `encode` wrote."""
-    data: dict[str, Any] = _decode(raw)
+    """Return a JSON object that `encode` wrote, or raise `InvalidEvent` if it was forged."""
+    try:
+        data: dict[str, Any] = _decode(raw)
+    except _REFUSED as error:
+        raise _invalid(error, "stored data is not JSON") from None
     return data
 
 
@@ -125,11 +131,8 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object, as the `object_pairs_hook` of `json`; raise ValueError for a duplicate key."""
     built = dict(pairs)
     if len(built) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"duplicate key {key!r:.60} in a JSON object")
-            seen.add(key)
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"duplicate key {key!r:.60} in a JSON object")
     return built
 
 

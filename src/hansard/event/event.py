@@ -1,5 +1,6 @@
 """A stored event, and one to append."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -7,7 +8,7 @@ import msgspec
 
 from hansard.errors import InvalidEvent
 from hansard.event import codec
-from hansard.event.kinds import MESSAGE_ADDED
+from hansard.event.kinds import EVENT_LOST, MESSAGE_ADDED, MESSAGE_REDACTED
 
 
 class NewEvent(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +35,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         kind: what it is: `message.added`, `metadata.set`, `x.…`
         raw: its data as the JSON bytes that are stored.
         key: the idempotency key it was appended with, if any.
+        repeated: an append returned it because its key was known, so nothing was appended. Not compared.
     """
 
     seq: int
@@ -41,6 +43,16 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     kind: str
     raw: bytes
     key: str | None = None
+    repeated: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Event) and self._facts() == other._facts()
+
+    def __hash__(self) -> int:
+        return hash(self._facts())
+
+    def _facts(self) -> tuple[int, str, str, bytes, str | None]:
+        return self.seq, self.stamp, self.kind, self.raw, self.key
 
     @property
     def data(self) -> dict[str, Any]:
@@ -59,3 +71,18 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     def message(self) -> dict[str, Any] | None:
         """The message that this event added; None for other kinds."""
         return self.data.get("message") if self.kind == MESSAGE_ADDED else None
+
+
+def repeated(
+    session_id: str, key: str | None, drafts: Sequence[NewEvent], stored: Sequence[Event]
+) -> list[Event]:
+    """Return the events of the append that had a key first; raise `InvalidEvent` if it was another one."""
+    first = ", ".join(event.kind for event in stored)
+    given = ", ".join(new.kind for new in drafts)
+    # A repair and a redacted copy replace the kind that an event had.
+    if first != given and EVENT_LOST not in first and MESSAGE_REDACTED not in first:
+        raise InvalidEvent(
+            f"session {session_id!r}: key {key!r} was used for {len(stored)} events ({first:.80}), "
+            f"and is given for {len(drafts)} ({given:.80}); nothing was appended. Use another key"
+        )
+    return [msgspec.structs.replace(event, repeated=True) for event in stored]

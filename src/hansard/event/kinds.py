@@ -5,7 +5,10 @@ store itself reads an event. Other fields stay in the log and are part of the ev
 """
 
 import os
+import re
 import threading
+from collections.abc import Iterable, Iterator
+from decimal import Context, Decimal
 from functools import cache
 from typing import Annotated, Any, Final
 
@@ -22,6 +25,15 @@ class MessageAdded(msgspec.Struct, omit_defaults=True):
     stream: str | None = None
 
 
+class CallPart(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A piece of a tool call: its arguments are those of all pieces with the same index, joined."""
+
+    index: int = 0
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
 class MessagePart(msgspec.Struct, omit_defaults=True):
     """A piece of a message that is still streaming.
 
@@ -33,6 +45,37 @@ class MessagePart(msgspec.Struct, omit_defaults=True):
     text: str = ""
     message: dict[str, Any] | None = None
     over: bool = False
+    calls: list[CallPart] = []
+
+    def channels(self) -> Iterator[tuple[int, str]]:
+        """Yield the text, as -1, and the arguments of calls by their index."""
+        yield -1, self.text
+        for call in self.calls:
+            yield call.index, call.arguments
+
+
+def assembled(
+    begun: dict[str, Any], texts: Iterable[str], calls: Iterable[CallPart]
+) -> dict[str, Any]:
+    """Return the message that parts add up to, with tool calls as OpenAI's chat has them."""
+    message = {**begun, "content": "".join(texts)}
+    pieces: dict[int, list[CallPart]] = {}
+    for call in calls:
+        pieces.setdefault(call.index, []).append(call)
+    if pieces:
+        message["content"] = message["content"] or None
+        message["tool_calls"] = [
+            {
+                "id": next((one.id for one in found if one.id), ""),
+                "type": "function",
+                "function": {
+                    "name": "".join(one.name for one in found),
+                    "arguments": "".join(one.arguments for one in found),
+                },
+            }
+            for _, found in sorted(pieces.items())
+        ]
+    return message
 
 
 class MessageRedacted(msgspec.Struct, omit_defaults=True):
@@ -86,13 +129,14 @@ class SessionForked(msgspec.Struct, omit_defaults=True):
     """The first event of a fork, which shares its parent's events up to `seq`.
 
     `created`: when the parent began: a later session of the same name is not the parent.
-    `depth`: the number of ancestors.
+    `depth`: the number of ancestors. `label`: the snapshot that it was forked at, if it was.
     """
 
     parent: _Id
     seq: int
     created: str = ""
     depth: int = 1
+    label: str = ""
 
 
 class SessionSnapshotted(msgspec.Struct):
@@ -117,17 +161,44 @@ class SummaryAdded(msgspec.Struct):
 
 #: Maximum for one call of a model. Sums stay finite and fit into an index: one event from another source must
 #: not spoil the sums of a store.
-_Tokens = Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)]
-_Cost = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+MOST: Final = 10**12
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+
+#: Adds costs exactly: each has at most 13 digits before the decimal point, and 18 after it.
+EXACT: Final = Context(prec=64)
+_PLACES: Final = 18
+
+
+def exact_cost(cost: Decimal) -> Decimal:
+    """Return a cost that sums exactly: rounded to 18 decimal places. ValueError if it is above 10¹²."""
+    if not cost.is_finite() or cost.copy_abs() > MOST:
+        raise ValueError(f"cost must be a number from -10¹² to 10¹², got {cost}")
+    (_, _, places) = cost.as_tuple()
+    if isinstance(places, int) and places < -_PLACES:
+        cost = cost.quantize(Decimal(1).scaleb(-_PLACES), context=EXACT)
+    return cost
 
 
 class UsageRecorded(msgspec.Struct, omit_defaults=True):
-    """Tokens and cost of one call of a model; each at most 10¹²."""
+    """Tokens and cost of one call of a model; each at most 10¹².
+
+    `cost`: a decimal number, as a string or a number. `response_id`: the response that was counted.
+    `calls`: 0 if this adds to what was recorded of the call before.
+    """
 
     model: str
     input_tokens: _Tokens = 0
     output_tokens: _Tokens = 0
-    cost: _Cost | None = None
+    cached_tokens: _Tokens = 0
+    cache_write_tokens: _Tokens = 0
+    reasoning_tokens: _Tokens = 0
+    cost: Decimal | None = None
+    response_id: str = ""
+    calls: _Tokens = 1
+
+    def __post_init__(self) -> None:
+        if self.cost is not None:
+            self.cost = exact_cost(self.cost)
 
 
 class SessionCleared(msgspec.Struct):
@@ -144,6 +215,19 @@ class SessionClosed(msgspec.Struct, omit_defaults=True):
     """The conversation is closed, or reopened."""
 
     closed: bool = True
+
+
+class SessionHeld(msgspec.Struct, omit_defaults=True):
+    """The session is under a legal hold. `fork`: the fork that is held, and needs this session."""
+
+    reason: str = ""
+    fork: str = ""
+
+
+class SessionReleased(msgspec.Struct, omit_defaults=True):
+    """The hold is over: the session's own one, or the one for a fork."""
+
+    fork: str = ""
 
 
 class EventLost(msgspec.Struct, omit_defaults=True):
@@ -171,15 +255,18 @@ MESSAGE_ADDED: Final = "message.added"
 MESSAGE_PART: Final = "message.part"
 MESSAGE_REDACTED: Final = "message.redacted"
 METADATA_SET: Final = "metadata.set"
+RETENTION_SET: Final = "retention.set"
 SESSION_ARCHIVED: Final = "session.archived"
 SESSION_CLEARED: Final = "session.cleared"
 SESSION_CLOSED: Final = "session.closed"
 SESSION_CREATED: Final = "session.created"
 SESSION_DELETED: Final = "session.deleted"
 SESSION_FORKED: Final = "session.forked"
+SESSION_HELD: Final = "session.held"
 SESSION_KEPT: Final = "session.kept"
 SESSION_PRUNED: Final = "session.pruned"
 SESSION_PURGED: Final = "session.purged"
+SESSION_RELEASED: Final = "session.released"
 SESSION_REPAIRED: Final = "session.repaired"
 SESSION_RESTORED: Final = "session.restored"
 SESSION_REVERTED: Final = "session.reverted"
@@ -187,20 +274,10 @@ SESSION_SNAPSHOTTED: Final = "session.snapshotted"
 SUMMARY_ADDED: Final = "summary.added"
 USAGE_RECORDED: Final = "usage.recorded"
 
-_SESSION: Final = ("session", str)
-_SEQ: Final = ("seq", int, 0)
-
 #: The store writes events of the audit log, and never reads their data; docs/events.md describes them.
-_AUDIT: Final[dict[str, list[tuple[Any, ...]]]] = {
-    SESSION_DELETED: [_SESSION, _SEQ],
-    SESSION_PRUNED: [
-        *(_SESSION, ("older_than", float), _SEQ, ("updated", str, ""), ("keep_last", int, 0)),
-        *(("prefix", str, ""), ("workspace", str | None, None), ("all_workspaces", bool, False)),
-    ],
-    SESSION_RESTORED: [_SESSION, _SEQ],
-    SESSION_PURGED: [_SESSION, _SEQ, ("created", str, "")],
-    SESSION_KEPT: [_SESSION, ("record", int), ("reason", str, "")],
-}
+AUDIT: Final = frozenset(
+    {RETENTION_SET, SESSION_DELETED, SESSION_KEPT, SESSION_PRUNED, SESSION_PURGED, SESSION_RESTORED}
+)
 
 KINDS: Final[dict[str, type[msgspec.Struct]]] = {
     MESSAGE_ADDED: MessageAdded,
@@ -217,16 +294,15 @@ KINDS: Final[dict[str, type[msgspec.Struct]]] = {
     SESSION_CLEARED: SessionCleared,
     SESSION_ARCHIVED: SessionArchived,
     SESSION_CLOSED: SessionClosed,
+    SESSION_HELD: SessionHeld,
+    SESSION_RELEASED: SessionReleased,
     SESSION_REPAIRED: SessionRepaired,
     EVENT_LOST: EventLost,
-    **{kind: msgspec.defstruct("Audited", members) for kind, members in _AUDIT.items()},
 }
 
 #: Control events (docs/format.md, F-19): few, and views and metadata depend on them. Messages, their parts,
 #: usage and the application's events are many, and views do not depend on them.
-CONTROL: Final = (
-    frozenset(KINDS) - _AUDIT.keys() - {EVENT_LOST, MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
-)
+CONTROL: Final = frozenset(KINDS) - {EVENT_LOST, MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
 
 #: The kinds of the application's events begin with this. The store does not interpret them.
 APPLICATION: Final = "x."
@@ -239,8 +315,7 @@ def is_content(kind: str) -> bool:
     return kind in _CONTENT or kind.startswith(APPLICATION)
 
 
-#: Maximum characters of a kind.
-_LONGEST_KIND: Final = 100
+_KIND: Final = r"[!#-\[\]-~]{1,100}"
 
 
 #: Held while msgspec prepares a struct for its first decoder: other threads and forked children would crash.
@@ -272,10 +347,8 @@ def read(kind: str, raw: bytes) -> Any:
 
 def check_kind(kind: object) -> str:
     """Return the kind if a record can hold it (F-13), or raise `InvalidEvent`."""
-    if isinstance(kind, str) and 0 < len(kind) <= _LONGEST_KIND and kind.isascii():
-        refused = [one for one in kind if one in ' "\\' or not one.isprintable()]
-        if not refused:
-            return kind
+    if isinstance(kind, str) and re.fullmatch(_KIND, kind):
+        return kind
     raise InvalidEvent(
         f"kind {kind!r:.60}: must be 1 to 100 printable ASCII characters without spaces, "
         "quotes or backslashes, such as 'x.todo.done'"

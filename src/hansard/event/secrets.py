@@ -50,12 +50,6 @@ class Found(NamedTuple):
     what: str
 
 
-@cache
-def compiled(source: str) -> re.Pattern[str]:
-    """Return a pattern, compiled on first use."""
-    return re.compile(source)
-
-
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
@@ -134,7 +128,7 @@ def named(name: str) -> Named | None:
     known = any(hint in lower for hint in _NAME_HINTS) and _REDACTED not in lower
     if not known or len(name) > _LONGEST_NAME:
         return None
-    parts = [part.lower() for part in compiled(_PARTS).split(name) if part]
+    parts = [part.lower() for part in re.split(_PARTS, name) if part]
     while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in _VARIANT):
         parts.pop()
     if not parts or parts[0] in _ABOUT or parts[-2:-1] == ["public"]:
@@ -206,27 +200,19 @@ _RANDOM: Final = (
 _PAIRED: Final = r"(?=[^0-9]{0,200}[0-9])(?=[^A-Za-z]{0,200}[A-Za-z])[^\s]{6,}"
 
 
-def _matches(pattern: str, text: str) -> bool:
-    return compiled(pattern).fullmatch(text) is not None
-
-
-def _contains(pattern: str, text: str) -> bool:
-    return compiled(pattern).search(text) is not None
-
-
 def is_literal(text: str) -> bool:
     """Return whether a text may be a credential itself: not a mask, a variable or a name of one."""
     text = text.strip()
-    if _matches(_PLACEHOLDER, text):
+    if re.fullmatch(_PLACEHOLDER, text):
         return False
-    return not _matches(_VARIABLE, text) or named(text) is None
+    return not re.fullmatch(_VARIABLE, text) or named(text) is None
 
 
 def is_random(text: str) -> bool:
     """Return whether a text looks random, as keys do: long, in one piece, not a word, not a path."""
     if len(text) < _RANDOM_LENGTH or text.startswith(_PATHS) or "://" in text:
         return False
-    return text.isascii() and compiled(_RANDOM).match(text) is not None
+    return text.isascii() and re.match(_RANDOM, text) is not None
 
 
 def _is_credential(name: Named, value: Any) -> bool:
@@ -249,61 +235,6 @@ _SETS: Final = {
     "w": "A-Za-z0-9", "b": "A-Za-z0-9_-", "B": "A-Za-z0-9+/", "q": "A-Za-z0-9_~.-",
 }  # fmt: skip
 
-#: The shapes of vendors' keys, as they publish them: `<w36>` is 36 of a set, `<w36+>` as many or more,
-#: `<w22,26>` 22 to 26, `<u>` a UUID, `[bp]` either character. Special ones come first: of two at one place,
-#: the first gives the name. What is unbounded before the end must not contain the next character.
-_KEYS: Final = """
-Anthropic key: sk-ant-<b16+>; GitLab token: glpat-<b20+>.<a2>.<a7+> glpat-<b20+> gldt-<b20+> glrt-<b20+>
-glrtr-<b20+> gloas-<b20+> glcbt-<b20+> glptt-<b20+> glft-<b20+> glimt-<b20+> glagent-<b20+> glsoat-<b20+>
-glffct-<b20+>; Slack token: xoxe.xox[bp]-<b10+> xox[abeprs]-<b10+> xapp-<d1>-<b16+> xwfp-<d1>-<b16+>; GitHub
-token: ghs_<d1+>_eyJ<q30+> gh[pousr]_<w30+> github_pat_<w22+>_<w20+> github_pat_<w22+>; Google key:
-AIza<b35+> AQ.Ab<b20+>; Google secret: GOCSPX-<b20+>; Stripe key: sk_live_<w16+> sk_test_<w16+>
-rk_live_<w16+> rk_test_<w16+> whsec_<B24+>; Twilio key: SK<h32>; SendGrid key: SG.<b16+>.<b16+>; npm token:
-npm_<w36+>; PyPI token: pyp%i-A<b40+>; Hugging Face token: hf_<w30+> api_org_<w30+>; Groq key: gsk_<w40+>;
-xAI key: xai-<w40+>; Replicate token: r8_<w36+>; Perplexity key: pplx-<w32+>; DigitalOcean token:
-do[opr]_v1_<h64+>; Databricks token: dapi<h32>; Discord token: M[DTjz]<b22,26>.<b6>.<b27,40>
-N[DTjz]<b22,26>.<b6>.<b27,40> O[DT]<b22,26>.<b6>.<b27,40>; Azure secret: <q3><d1>Q~<q31,34> <w76>AZDO<w4>;
-Alibaba key: LTAI<w17+>; AWS key: ABSK<B100+>; Tencent key: AKID<w32+>; Yandex key: AQVN<b35+>; Scaleway
-key: SCW<A17>; Vault token: hv[sbr].<b24+>; Terraform token: <w14>.atlasv1.<b60+>; Pulumi token: pul-<h40>;
-Doppler token: dp.st.<b2+>.<w40+> dp.pt.<w40+> dp.ct.<w40+> dp.sa.<w40+> dp.scim.<w40+> dp.audit.<w40+>;
-Infisical token: st.<h24>.<h32>.<h32>; 1Password token: ops_eyJ<b100+> A3-<A6>-<A6>-<A5>-<A5>-<A5>-<A5>; age
-key: AGE-SECRET-KEY-1<A58>; Grafana token: glsa_<w32>_<h8> eyJrIjoi<w60+>; New Relic key: NRAK-<A27>
-NRII-<b32> <h36>NRAL; Sentry token: sntrys_<w40+>_<w30+> sntrys_<w40+> sntryu_<h64>; Dynatrace token:
-dt0c01.<A24>.<A64>; Honeycomb key: hcaik_<a50+> hcaic_<a50+> hcxik_<a50+>; Sonar token: sq[pua]_<h40>;
-LaunchDarkly key: sdk-<u> api-<u> mob-<u>; Axiom token: xaat-<u> xapt-<u>; Atlassian token:
-AT[AC]TT3xFfG<b100+>=<H8> AT[AC]TT3xFfG<b40+> ATBB<w24+> ATTA<h64+>; LangSmith key: lsv2_pt_<h32>_<h10>
-lsv2_sk_<h32>_<h10>; Tavily key: tvly-<w32> tvly-dev-<w32> tvly-prod-<w32>; ElevenLabs key: sk_<h48>;
-Helicone key: sk-helicone-<b20+>; Cerebras key: csk-<a40+>; Fireworks key: fw_<w24>; NVIDIA key:
-nvapi-<b50+>; Voyage key: pa-<b43>; Firecrawl key: fc-<h32>; RunPod key: rpa_<w40+>; E2B key: e2b_<h40>;
-Anyscale key: esecret_<a24+>; Together key: tgp_v1_<b43>; Zhipu key: <h32>.<w16>; Browserbase key:
-bb_live_<b27> bb_test_<b27>; Heroku key: HRKU-<b36+>; Fly.io token: fo1_<b43> fm1r_<B50+> fm2_<B50+>; Vercel
-token: vercel_blob_rw_<w16>_<w30>; Supabase key: sbp_<h40> sb_secret_<b31>; PlanetScale token:
-pscale_tkn_<b32+> pscale_pw_<b32+> pscale_oauth_<b32+>; Neon key: napi_<a50+>; Cloudflare key:
-v1.0-<h24>-<h146>; RubyGems key: rubygems_<h48>; NuGet key: oy2<a43>; crates.io token: cio<w32>; Docker
-token: dckr_pat_<b27> dckr_oat_<b32>; Clojars token: CLOJARS_<a60>; Artifactory key: AKCp<w69>; CircleCI
-token: CCIPAT_<w22>_<h40> CCIPRJ_<w22>_<h40>; Buildkite token: bkua_<h40>; Snyk token: snyk_uat.<h8>.<b40+>;
-Sourcegraph token: sgp_<h16>_<h40> sgp_<h40>; Segment token: sgp_<w64>; Postman key: PMAK-<h24>-<h34>;
-ReadMe key: rdme_<a70>; Figma token: figd_<b40+> figo_<b40+>; Linear key: lin_oauth_<h64>; Airtable token:
-pat<w14>.<h64>; Asana token: 1/<d12+>:<h32> 2/<d12+>/<d12+>:<h32>; ClickUp token: pk_<d6+>_<A32>; Contentful
-token: CFPAT-<b43>; Prefect key: pnu_<a36> pnb_<a36>; Typeform token: tfp_<b40+>; Mapbox token:
-sk.eyJ<w40+>.<b22>; Flutterwave key: FLWSECK-<h32>-X FLWSECK_TEST-<h32>-X; Razorpay key: rzp_live_<w14>
-rzp_test_<w14>; Square token: sq0atp-<b22> sq0csp-<b43> EAAA<b60>; Meta token: EAA<w90+>; Braintree token:
-access_token$production$<a16>$<h32> access_token$sandbox$<a16>$<h32>; Plaid token: access-sandbox-<u>
-access-development-<u> access-production-<u>; Shopify token: shpat_<h32> shpca_<h32> shppa_<h32>
-shpss_<h32>; Shippo key: shippo_live_<h40> shippo_test_<h40>; EasyPost key: EZAK<w54> EZTK<w54>; Duffel key:
-duffel_live_<b40+> duffel_test_<b40+>; Lob key: live_<h35> test_<h35>; Frame.io token: fio-u-<b64>; Mailgun
-key: key-<h32> <h32>-<h8>-<h8>; Mailchimp key: <h32>-us<d1+>; Brevo key: xkeysib-<h64>-<w16>
-xsmtpsib-<h64>-<w16>; Resend key: re_<w8>_<w24>; MailerSend key: mlsn.<h64>; Telegram token: <d8+>:A<b34>; X
-token: AAAAAAAAAAAAAAAAAAAAA<w60+>; Dropbox token: sl.u.<b60+> sl.<b60+>; Intercom token: dG9rO<w51>=;
-HubSpot token: pat-na1-<u> pat-eu1-<u>; Salesforce token: 00D<w12>!<q80+>; Stytch secret: secret-live-<b43>=
-secret-test-<b43>=; Tailscale key: tskey-auth-<w8+>-<w20+> tskey-api-<w8+>-<w20+> tskey-client-<w8+>-<w20+>;
-ngrok token: 1<w26>_<w21> 2<w26>_<w21> 3<w26>_<w21>; Databento key: db-<w29>; RapidAPI key:
-<h10>msh<h15>p1<h6>jsn<h12>; MaxMind key: <w6>_<w29>_mmk; Octopus Deploy key: API-<A26>; OpenShift token:
-sha256~<b43>; Defined Networking key: dnkey-<b26>-<b52>; Harness token: pat.<b22>.<h24>.<w20>; Intra 42
-secret: s-s4t2ud-<h64> s-s4t2af-<h64>; WakaTime key: waka_<u>; Inngest key: signkey-prod-<h64>
-signkey-test-<h64>; Cal.com key: cal_live_<h32> cal_test_<h32>; Trigger.dev key: tr_dev_<w20> tr_prod_<w20>;
-Scalingo token: tk-us-<b48>
-"""
 #: Most vendors now use a word and then random characters; a word in lower case, not the name of a hash.
 _PREFIXED: Final = (
     r"(?<![_.-])(?!sha[0-9]|sk-)[a-z][a-z0-9]{1,15}(?:[_-][a-z0-9]{1,12}){0,3}[_-][A-Za-z0-9]{30,}+"
@@ -317,13 +248,22 @@ _BLOB: Final = r"[A-Za-z0-9+/]{4096,}+={0,2}"
 _B: Final = r"(?<![A-Za-z0-9])"
 
 
+def vendor_keys() -> list[str]:
+    """Return the lines of the table of vendors' keys."""
+    import pkgutil
+
+    table = pkgutil.get_data("hansard.event", "vendor_keys.txt")
+    assert table is not None  # it is part of the package
+    return [line for line in table.decode().splitlines() if not line.startswith("#")]
+
+
 @cache
 def _keys() -> tuple[re.Pattern[str], tuple[str, ...]]:
     """Return one pattern for all vendors' keys, with a group for each shape, and the groups' names."""
     # By their first characters: of some hundred shapes, only a few are tried at a place.
     first: dict[str, list[tuple[str, str]]] = {}
-    for entry in _KEYS.replace("\n", " ").replace("%", "").split(";"):
-        name, _, shapes = entry.strip().partition(": ")
+    for entry in vendor_keys():
+        name, _, shapes = entry.replace("%", "").partition(": ")
         for shape in shapes.split():
             first.setdefault(shape[0], []).append((name, shape[shape[0] != "<" :]))
     patterns, names = [], []
@@ -332,7 +272,7 @@ def _keys() -> tuple[re.Pattern[str], tuple[str, ...]]:
         patterns.append(shapes if start == "<" else f"{start}(?:{shapes})")
         names += [name for name, _ in first[start]]
     pattern = f"{_B}(?=[A-Za-z0-9])(?:{'|'.join(patterns)}|({_PREFIXED}))"
-    return compiled(pattern), (*names, "key")
+    return re.compile(pattern), (*names, "key")
 
 
 def _pattern(shape: str) -> str:
@@ -350,7 +290,7 @@ def _pattern(shape: str) -> str:
 def _is_prefixed(text: str) -> bool:
     """Return whether the end of a text with a prefix is random: capitals, small letters, digits."""
     random = re.split("[^A-Za-z0-9]", text)[-1]
-    return all(_contains(kind, random) for kind in ("[A-Z]", "[a-z]", "[0-9][^0-9]+[0-9]"))
+    return all(re.search(kind, random) for kind in ("[A-Z]", "[a-z]", "[0-9][^0-9]+[0-9]"))
 
 
 def _is_basic(text: str) -> bool:
@@ -370,17 +310,17 @@ def _is_token(text: str) -> bool:
 
 def _is_header(text: str) -> bool:
     """Return whether it can be what follows `Authorization: Bearer`."""
-    return is_literal(text) and not _matches(r"(?i)auth\w+|tokens?|scheme|header", text)
+    return is_literal(text) and not re.fullmatch(r"(?i)auth\w+|tokens?|scheme|header", text)
 
 
 def _is_password(text: str) -> bool:
     """Return whether it can be the password of a URL: `https://user:password@host` is an example."""
-    return is_literal(text) and not _matches(r"(?i).{0,3}|pass(?:wd|word)?", text)
+    return is_literal(text) and not re.fullmatch(r"(?i).{0,3}|pass(?:wd|word)?", text)
 
 
 def _is_cookie(text: str) -> bool:
     """Return whether a cookie can be a session's: `theme=dark` is not."""
-    return _contains(r"(?s).{25}|=.{0,7}[0-9].{3}|=.{3,7}[0-9]", text)
+    return re.search(r"(?s).{25}|=.{0,7}[0-9].{3}|=.{3,7}[0-9]", text) is not None
 
 
 def _is_userinfo(text: str) -> bool:
@@ -454,8 +394,8 @@ SHAPES: Final[tuple[tuple[str, tuple[str, ...], Callable[[str], bool] | str, str
 
 def _by_shape(text: str, lower: str) -> Iterator[Found]:
     """Yield the credentials in a text by their shape; `lower` is the text in lower case."""
-    for run in compiled(_RUN).finditer(text) if len(text) >= _SHORTEST_KEY else ():
-        if _matches(_BLOB, run[0]):
+    for run in re.finditer(_RUN, text) if len(text) >= _SHORTEST_KEY else ():
+        if re.fullmatch(_BLOB, run[0]):
             continue
         pattern, names = _keys()
         for match in pattern.finditer(text, *run.span()):
@@ -464,10 +404,10 @@ def _by_shape(text: str, lower: str) -> Iterator[Found]:
             if len(set(match[0][-12:])) > 1 and (index < len(names) or _is_prefixed(match[0])):
                 yield Found(*match.span(), names[index - 1])
     for what, hints, confirm, source in SHAPES:
-        for match in compiled(source).finditer(text) if any(h in lower for h in hints) else ():
+        for match in re.finditer(source, text) if any(h in lower for h in hints) else ():
             group = "secret" if "secret" in match.re.groupindex else 0
             found = match[group]
-            if confirm(found) if callable(confirm) else _contains(confirm, found):
+            if confirm(found) if callable(confirm) else re.search(confirm, found):
                 yield Found(*match.span(group), what)
 
 
@@ -520,7 +460,8 @@ def _by_name(text: str, lower: str, *, strict: bool = False) -> Iterator[Found]:
     if not any(hint in lower for hint in _NAME_HINTS):
         return
     at = 0
-    while (match := compiled(_ASSIGNED).search(text, at)) is not None:
+    assigned = re.compile(_ASSIGNED)
+    while (match := assigned.search(text, at)) is not None:
         # After the name, not after the value: "Note: password=…" has two names.
         at = match.end()
         between = match["between"]
@@ -551,11 +492,11 @@ def _value_of_name(text: str, match: re.Match[str]) -> Found | None:
     """Return the value that goes with the name of a credential: `name: DB_PASSWORD, value: …`."""
     if match["name"].strip("-.").lower() not in _NAMING:
         return None
-    held = compiled(r"\\{0,8}[\"'`]?(?P<name>[A-Za-z0-9_.-]{3,100}+)").match(text, match.end())
+    held = re.compile(r"\\{0,8}[\"'`]?(?P<name>[A-Za-z0-9_.-]{3,100}+)").match(text, match.end())
     name = held and named(held["name"])
     if not held or not name:
         return None
-    value = compiled(_VALUE_OF).match(text, held.end())
+    value = re.compile(_VALUE_OF).match(text, held.end())
     # As in an env file: a name in a list of names and values is followed by a value.
     return _value(text, value.end(), name, "=", env=True) if value else None
 
@@ -564,15 +505,15 @@ def _env_value(text: str, match: re.Match[str], name: Named) -> Found | None:
     """Return a value in an env file: alone on its line with its name, in capitals or not."""
     start = text.rfind("\n", 0, match.start()) + 1
     before = text[max(start, match.start() - 20) : match.start()].strip()
-    value = compiled(_ENV_VALUE).match(text, match.end())
+    value = re.compile(_ENV_VALUE).match(text, match.end())
     if value is None or before not in {"", "export", "set", "-", "ENV", "ARG"}:
         return None
     secret = value["secret"]
     # Code looks like this too: `    password=self.password`, `password=ask()`.
-    upper = _matches(r"[A-Z][A-Z0-9_]*", match["name"])
-    if not upper and (text[start : start + 1].isspace() or _contains(r"[([{]", secret)):
+    upper = re.fullmatch(r"[A-Z][A-Z0-9_]*", match["name"])
+    if not upper and (text[start : start + 1].isspace() or re.search(r"[([{]", secret)):
         return None
-    if not _is_credential(name, secret) or (_matches(_NUMBER, secret) and not name.numbers):
+    if not _is_credential(name, secret) or (re.fullmatch(_NUMBER, secret) and not name.numbers):
         return None
     return Found(*value.span("secret"), name.what)
 
@@ -581,25 +522,25 @@ def _value(
     text: str, at: int, name: Named, between: str | None, *, pair: bool = False, env: bool = False
 ) -> Found | None:
     """Return the value at a place, if it is a credential."""
-    quoted = compiled(_QUOTED).match(text, at)
+    quoted = re.compile(_QUOTED).match(text, at)
     if quoted is not None:
         group = next(g for g in ("secret", "double", "single", "back", "inner") if quoted[g])
         value = quoted[group]
         # `API_KEY = "api_key"` and `("password", "token")` name credentials.
-        good = named(value) is None and (not pair or _matches(_PAIRED, value))
+        good = named(value) is None and (not pair or re.fullmatch(_PAIRED, value))
         span = quoted.span(group)
         return Found(*span, name.what) if good and _is_credential(name, value) else None
     # A text that was cut off has no second quote.
-    bare = compiled(_OPEN).match(text, at)
+    bare = re.compile(_OPEN).match(text, at)
     if bare is None:
-        bare = compiled(_BARE).match(text, at)
+        bare = re.compile(_BARE).match(text, at)
         if bare is None or not (
             env or (not bare["call"] and _is_bare(bare["secret"], name, between))
         ):
             return None
     if pair or not _is_credential(name, bare["secret"]):
         return None
-    more = compiled(_MORE).match(text, bare.end("secret"))
+    more = re.compile(_MORE).match(text, bare.end("secret"))
     return Found(bare.start("secret"), more.end() if more else bare.end("secret"), name.what)
 
 
@@ -607,9 +548,9 @@ def _is_bare(value: str, name: Named, between: str | None) -> bool:
     """Return whether a value without quotes is meant literally: not a variable, a type or a word."""
     if len(value) < 4:  # noqa: PLR2004 - punctuation, "Password: 12 characters"
         return False
-    if _matches(_NUMBER, value):
+    if re.fullmatch(_NUMBER, value):
         return name.numbers
-    identifier, words = _matches(_IDENTIFIER, value), _matches(_WORD_LIKE, value)
+    identifier, words = re.fullmatch(_IDENTIFIER, value), re.fullmatch(_WORD_LIKE, value)
     variable = "_" in value or "." in value or any(hint in value.lower() for hint in _NAME_HINTS)
     if between == "=":
         # Env files, queries and connection strings; and the keyword arguments of a call.
@@ -619,10 +560,10 @@ def _is_bare(value: str, name: Named, between: str | None) -> bool:
         return not words
     # Types and variables: `key: ed25519.PrivateKey`, `{"token": session_token2}`.
     quoted = between is not None and between[0] in "\"'"
-    if identifier and (_contains(r"\.[A-Z]\w*\Z", value) or (quoted and words)):
+    if identifier and (re.search(r"\.[A-Z]\w*\Z", value) or (quoted and words)):
         return False
     # `password: correct` is prose, `password: hunter2` is not.
-    return not compiled("[-_.]").sub("", value.strip(".!?:")).isalpha()
+    return not re.sub("[-_.]", "", value.strip(".!?:")).isalpha()
 
 
 # -- values of JSON ---------------------------------------------------------------------------------
@@ -657,7 +598,7 @@ def _names_in_list(
     before: Any = None
     for item in value:
         pair = isinstance(before, str) and (len(value) == 2 or before.startswith("--"))  # noqa: PLR2004
-        valued = pair and isinstance(item, str) and _matches(_PAIRED, item) and not named(item)
+        valued = pair and isinstance(item, str) and re.fullmatch(_PAIRED, item) and not named(item)
         own = named(before.strip("-:")) if valued else None
         yield own or name
         before = item

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.foreign_json import Unreadable, count_of, list_of, member, text_in, time_in
+from hansard.importers.foreign_json import Unreadable, list_of, member, text_in, time_in
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message import claude_entries
 
@@ -23,8 +23,6 @@ _SUBAGENTS: Final = "subagents"
 _OTHERS: Final = frozenset({"history.jsonl"})
 
 #: The input tokens of an answer are the sum of these.
-_INPUT: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-
 #: How many entries of a group are searched for the last one on the current branch. Claude Code writes no
 #: group on more branches than that.
 _RECENT: Final = 64
@@ -80,7 +78,7 @@ class _Transcript:
         self._tree = Tree()
         self._known: dict[str, Entry] = {}
         #: The tokens of each answer that were counted so far.
-        self._counted: dict[str, tuple[int, int]] = {}
+        self._counted = claude_entries.UsageCounts()
         self._about: dict[str, str] = {}
         self._title = self._automatic_title = ""
 
@@ -120,7 +118,9 @@ class _Transcript:
                 self.items.append(Item("session.reverted", {}, time, back))
             self._tree.add(entry, len(self.items))
             self.items.append(Item(kind, data, time))
-        self.items += self._usage(entry, time)
+        if (usage := self._counted.new(entry)) is not None:
+            self._counted.add(usage)
+            self.items.append(Item("usage.recorded", usage, time))
 
     def prepend(self, entry: Entry) -> None:
         """Add an entry before all others."""
@@ -140,26 +140,9 @@ class _Transcript:
             about["model"] = model
         self._about |= {name: value for name, value in about.items() if value}
 
-    def _usage(self, entry: Entry, time: str | None) -> list[Item]:
-        """Return the usage of an answer that its earlier entries have not reported."""
-        usage, model = member(entry, "message", "usage"), text_in(entry.get("message"), "model")
-        if entry.get("type") != "assistant" or not isinstance(usage, dict) or model is None:
-            return []
-        name = str(member(entry, "message", "id") or entry.get("uuid"))
-        before = self._counted.get(name, (0, 0))
-        given = sum(max(count_of(usage.get(one)), 0) for one in _INPUT)
-        now = max(given, before[0]), max(count_of(usage.get("output_tokens")), before[1])
-        self._counted[name] = now
-        if now == before:
-            return []
-        return [Item.usage(model, now[0] - before[0], now[1] - before[1], time)]
-
 
 def _kept(entry: Entry, time: str | None) -> Item:
     return Item(claude_entries.ENTRY, {"entry": entry}, time)
-
-
-# -- branches -----------------------------------------------------------------------------------
 
 
 class _EntryNode:

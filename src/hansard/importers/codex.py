@@ -2,7 +2,7 @@
 
 A response item becomes a message; each other line becomes an event `x.codex.line`, so that the exporter
 writes the same rollout again. A line `compacted` is also a summary, and a token count is usage. A rollout
-that was forked from another becomes a fork.
+that continues another, by its `history_base`, includes what it inherits.
 """
 
 import re
@@ -11,11 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.foreign_json import Unreadable, list_of, member, text_in, time_in
-from hansard.importers.source import LARGEST, Files, ForeignSession, Fork, Item, SourceEntry
+from hansard.importers.foreign_json import Unreadable, count_of, list_of, member, text_in, time_in
+from hansard.importers.source import LARGEST, Files, ForeignSession, Item, SourceEntry
 from hansard.message.openai_items import message_of
 from hansard.message.parse import origin_of
-from hansard.message.values import common_prefix
 
 #: The kind of the events that hold a line which is not an item.
 LINE: Final = "x.codex.line"
@@ -24,16 +23,14 @@ _ENDINGS: Final = (".jsonl", ".jsonl.zst")
 #: Other files next to the rollouts.
 _OTHERS: Final = frozenset({"history.jsonl", "session_index.jsonl"})
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-#: Maximum length of a chain of forks: each rollout is read again for each of its forks.
+#: Maximum length of a chain of rollouts: each is read again for each that continues it.
 _DEEPEST: Final = 100
 
 #: Bytes that are decompressed in one piece.
 _PIECE: Final = 1024 * 1024
 
 #: Members of a rollout's first line that become metadata.
-_ABOUT: Final = (
-    *("forked_from_id", "parent_thread_id", "originator", "cli_version", "model_provider"),
-)
+_ABOUT: Final = ("parent_thread_id", "originator", "cli_version", "model_provider")
 
 Line = dict[str, Any]
 
@@ -49,65 +46,48 @@ def find(files: Files) -> Iterator[SourceEntry]:
 
 
 def _read(files: Files, path: Path, by_id: dict[str, Path]) -> Iterator[ForeignSession]:
-    """Read a rollout, and, if it is a fork, its parents."""
+    """Read a rollout, and what it continues."""
     lines = _lines(files, path)
     head = _head(lines)
     if head is None:
         raise Unreadable("not a rollout: its first line is not a `session_meta`")
-    items, fork = _items(files, path, by_id, lines, {path})
+    items = _items(files, path, by_id, lines, {path})
     model = next((m for line in reversed(lines) if (m := _model(line))), None)
-    metadata = {"workspace": text_in(head, "cwd"), "model": model}
+    forked = text_in(head, "forked_from_id") or text_in(head.get("history_base"), "thread_id")
+    metadata = {"workspace": text_in(head, "cwd"), "model": model, "forked_from": forked}
     metadata |= {name: text_in(head, name) for name in _ABOUT}
-    session_id = _id_of(head) or path.name.split(".")[0]
+    session_id = text_in(head, "id", "session_id") or path.name.split(".")[0]
     created = time_in(head, "timestamp")
-    yield ForeignSession(session_id, items, files.name(path), metadata, created, fork)
+    yield ForeignSession(session_id, items, files.name(path), metadata, created)
 
 
 def _items(
     files: Files, path: Path, by_id: dict[str, Path], lines: list[Line], below: set[Path]
-) -> tuple[list[Item], Fork | None]:
-    """Return all items of a rollout, with the inherited ones, and where it was forked.
-
-    `below`: the rollouts for which it is read.
-    """
-    head = _head(lines)
-    base = member(head, "history_base")
-    inherits = text_in(base, "thread_id")
-    named = inherits or text_in(head, "forked_from_id")
-    other = None if named is None else by_id.get(named.lower())
+) -> list[Item]:
+    """Return all items of a rollout, with the inherited ones. `below`: those for which it is read."""
+    own = _own_items(files, path, lines)
+    base = member(_head(lines), "history_base")
+    named = text_in(base, "thread_id")
+    if named is None:
+        return own
+    other = by_id.get(named.lower())
     if other is None or other in below or len(below) > _DEEPEST:
-        if inherits is not None:
-            why = "is missing" if other is None else "is forked from it, or from too many others"
-            files.report(path, f"it continues {named}, which {why}: only what it adds was imported")
-        return _own_items(files, path, lines), None
-
-    def read(other: Path = other) -> tuple[list[Line], list[Item]]:
-        before = _lines(files, other)
-        return before, _items(files, other, by_id, before, {*below, other})[0]
-
-    before, parent = files.cached(other, read)
-    if inherits is not None:
-        own = _own_items(files, path, lines)
-        kept, copied = _upto(parent, member(base, "end_ordinal_exclusive")), 1
-    else:
-        # A copy, which may include the parent's first line.
-        copy = (line for line in lines[1:] if line["type"] != "session_meta")
-        own = _own_items(files, path, [lines[0], *copy])
-        kept, copied = _common(parent, own)
-    if not kept:
-        return own, None
-    # A copied item has the time of the copy; the parent's has the original time.
-    moved = kept + 1 - copied
-    rest = [one.moved(moved) for one in own[copied:]]
-    fork = Fork(_id_of(_head(before)) or str(named), kept)
-    return [*parent[:kept], own[0], *rest], fork
+        why = "is missing" if other is None else "is forked from it, or from too many others"
+        files.report(path, f"it continues {named}, which {why}: only what it adds was imported")
+        return own
+    parent = _items(files, other, by_id, _lines(files, other), {*below, other})
+    kept = _upto(parent, member(base, "end_ordinal_exclusive"))
+    return [*parent[:kept], *(one.moved(kept) for one in own)]
 
 
 def _own_items(files: Files, path: Path, lines: list[Line]) -> list[Item]:
     items = _Items()
-    for line in lines:
-        with files.item(path):
-            items.add(line)
+    # A copy of another rollout may include the first line of that.
+    copied = text_in(_head(lines), "forked_from_id") is not None
+    for number, line in enumerate(lines):
+        if number == 0 or not copied or line["type"] != "session_meta":
+            with files.item(path):
+                items.add(line)
     return items.items
 
 
@@ -139,9 +119,6 @@ def _decompressed(content: bytes) -> bytes:
     return found
 
 
-# -- the first line -----------------------------------------------------------------------------
-
-
 def _head(lines: list[Line]) -> Line | None:
     if not lines or lines[0]["type"] != "session_meta":
         return None
@@ -149,15 +126,8 @@ def _head(lines: list[Line]) -> Line | None:
     return payload
 
 
-def _id_of(head: Line | None) -> str | None:
-    return text_in(head, "id", "session_id")
-
-
 def _model(line: Line) -> str | None:
     return text_in(line["payload"], "model") if line["type"] == "turn_context" else None
-
-
-# -- forks --------------------------------------------------------------------------------------
 
 
 def _upto(items: list[Item], end: object) -> int:
@@ -175,22 +145,6 @@ def _ordinal(item: Item) -> int | None:
     holder = origin_of(item.data["message"]) if item.kind == "message.added" else item.data
     found = member(holder, "line", "ordinal")
     return found if isinstance(found, int) else None
-
-
-def _common(parent: list[Item], own: list[Item]) -> tuple[int, int]:
-    """Return how many items of a parent, and of a copy after its own first line, are equal."""
-    places = [place for place, item in enumerate(parent, start=1) if not _is_head(item)]
-    # Kind and data: a copied item has the time of the copy.
-    theirs = [parent[place - 1][:2] for place in places]
-    same = common_prefix([item[:2] for item in own[1:]], theirs)
-    return places[same - 1] if same else 0, same + 1
-
-
-def _is_head(item: Item) -> bool:
-    return item.kind == LINE and item.data["line"]["type"] == "session_meta"
-
-
-# -- lines --------------------------------------------------------------------------------------
 
 
 class _Items:
@@ -248,4 +202,6 @@ def _usage(counted: object, model: str, time: str | None) -> list[Item]:
     given, made = member(counted, "input_tokens"), member(counted, "output_tokens")
     if not isinstance(given, int) or not isinstance(made, int) or given < 0 or made < 0:
         return []
-    return [Item.usage(model, given, made, time)]
+    cached = count_of(member(counted, "cached_input_tokens"))
+    reasoned = count_of(member(counted, "reasoning_output_tokens"))
+    return [Item.usage(model, given, made, time, cached_tokens=cached, reasoning_tokens=reasoned)]

@@ -2,10 +2,9 @@
 
 A thread becomes the session in which `adapters.langgraph.HansardSaver` would have stored it, so a graph
 continues it. Values stay as LangGraph serialized them. A checkpoint that cannot be decoded, for example
-because it is encrypted, is reported and kept as an event `x.langgraph.opaque`, which the saver ignores.
+because it is encrypted, is reported and left out.
 """
 
-import base64
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -24,8 +23,6 @@ from hansard.importers.foreign_json import (
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, WRITES
-
-OPAQUE: Final = "x.langgraph.opaque"
 
 #: The channel whose messages become the conversation.
 _MIRRORED: Final = "messages"
@@ -96,7 +93,8 @@ class _Thread:
             try:
                 data, held, time = self._checkpoint((ns, name), parent, kind, blob, about)
             except Exception as error:  # noqa: BLE001 - anything may be wrong with foreign bytes
-                self._keep_opaque((ns, name), kind, blob, error)
+                why = f"unknown serializer {kind!r}" if kind not in _FORMATS else f"{error}"
+                self._report("checkpoints", name, f"cannot be decoded: {why:.200}; it is left out")
                 continue
             added = None
             if not ns and _MIRRORED in data["values"]:
@@ -112,7 +110,7 @@ class _Thread:
             self._items += _grouped(ns, name, writes.get((ns, name), []), time)
         for ns, name in writes.keys() - self._versions.keys():
             count = len(writes[ns, name])
-            self._report("writes", name, f"{count} writes for a checkpoint that was not imported")
+            self._report("writes", name, f"writes for a checkpoint that was not imported: {count}")
         return self._items
 
     def _checkpoint(
@@ -142,15 +140,6 @@ class _Thread:
         time = parse_time(checkpoint.get("ts"))
         self._versions[place] = versions
         return data, held, time
-
-    def _keep_opaque(self, place: Place, kind: Any, blob: Any, error: Exception) -> None:
-        # Not `bytes`, which makes as many zeros of a number.
-        kept = blob if isinstance(blob, bytes) else str(blob).encode(errors="surrogatepass")
-        opaque = {"ns": place[0], "id": place[1], "type": str(kind)}
-        self._items.append(Item(OPAQUE, {**opaque, "base64": base64.b64encode(kept).decode()}))
-        why = f"unknown serializer {kind!r}" if kind not in _FORMATS else f"{error}"
-        what = f"cannot be decoded: {why:.200}; the bytes are kept, but no graph reads them"
-        self._report("checkpoints", place[1], what)
 
     def _writes(self) -> dict[Place, list[Write]]:
         """Return the writes of the thread by checkpoint, oldest first."""
@@ -194,9 +183,6 @@ def _grouped(ns: str, name: str, writes: list[Write], time: str | None) -> Itera
         ]
         data = {"ns": ns, "checkpoint": name, "task": task, "path": path, "writes": packed}
         yield Item(WRITES, data, time)
-
-
-# -- the conversation, without LangChain --------------------------------------------------------
 
 
 class _Mirror:

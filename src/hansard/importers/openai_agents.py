@@ -1,7 +1,7 @@
 """Import OpenAI Agents SDK sessions: the SQLite files of its `SQLiteSession`, and lists of items as JSON.
 
 An item becomes the message that `adapters.openai_agents` would have stored, so that adapter continues an
-imported session. A branch of an `AdvancedSQLiteSession` becomes a fork, `<session>@<branch>`.
+imported session. A branch of an `AdvancedSQLiteSession` becomes a session `<session>@<branch>`.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,8 @@ from typing import Any, Final
 from hansard.importers import database
 from hansard.importers.database import quoted
 from hansard.importers.foreign_json import Unreadable, object_of, parse_time, text_in
-from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message.openai_items import message_of
-from hansard.message.values import common_prefix
 
 _LISTS: Final = (".json", ".jsonl")
 
@@ -40,17 +39,17 @@ def _database(files: Files, path: Path) -> Iterator[ForeignSession]:
                 query = f"SELECT session_id, created_at FROM {quoted(name)}"  # noqa: S608 - quoted
                 created |= {key: parse_time(time) for key, time in connection.rows(name, query)}
         for table in tables:
-            for name, items, fork in _sessions(connection, table):
+            for name, items, metadata in _sessions(connection, table):
                 where = f"{connection.name}:{table}"
                 yield ForeignSession(
-                    connection.prefix + name, items, where, created=created.get(name), fork=fork
+                    connection.prefix + name, items, where, metadata, created.get(name)
                 )
 
 
 def _sessions(
     connection: database.Database, table: str
-) -> Iterator[tuple[str, list[Item], Fork | None]]:
-    """Yield id, items and fork of each session and each branch in a table of messages."""
+) -> Iterator[tuple[str, list[Item], dict[str, Any]]]:
+    """Yield id, items and metadata of each session and each branch in a table of messages."""
     items: dict[str, dict[int, Item]] = {}
     columns = "id, session_id, message_data, created_at"
     query = f"SELECT {columns} FROM {quoted(table)} ORDER BY id"  # noqa: S608 - quoted
@@ -66,13 +65,11 @@ def _sessions(
         placed = {number for numbers in branches.values() for number in numbers}
         # Messages without a branch are older than the branches.
         main = sorted({*branches.pop("main", []), *(held.keys() - placed)} & held.keys())
-        trunk = [held[number] for number in main]
-        yield session_id, trunk, None
+        yield session_id, [held[number] for number in main], {}
         for branch, numbers in branches.items():
             own = [held[number] for number in numbers if number in held]
-            common = common_prefix(own, trunk)
-            fork = Fork(connection.prefix + session_id, common) if common else None
-            yield f"{session_id}@{branch}", own, fork
+            forked = {"forked_from": connection.prefix + session_id}
+            yield f"{session_id}@{branch}", own, forked
 
 
 def _branches(connection: database.Database, session_id: str) -> dict[str, list[int]]:

@@ -24,9 +24,8 @@ from hansard.importers.foreign_json import (
     text_in,
     time_in,
 )
-from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message import origin
-from hansard.message.values import common_prefix
 
 FORMAT: Final = "openclaw"
 
@@ -121,15 +120,11 @@ def _transcripts(
             keys.setdefault(path, []).append(key)
     if orphans:
         for path in files.children(directory):
-            if _is_transcript(path):
+            ours = path.name.endswith(_TRANSCRIPT) and not path.name.endswith(_TRAJECTORY)
+            if ours and path.is_file():
                 keys.setdefault(path, [])
     for path, names in sorted(keys.items()):
         yield files.entry(_read, path, names, entries[names[-1]] if names else {})
-
-
-def _is_transcript(path: Path) -> bool:
-    name = path.name
-    return name.endswith(_TRANSCRIPT) and not name.endswith(_TRAJECTORY) and path.is_file()
 
 
 def _transcript(files: Files, directory: Path, entry: Entry) -> Path | None:
@@ -142,12 +137,9 @@ def _transcript(files: Files, directory: Path, entry: Entry) -> Path | None:
     return None
 
 
-# -- a transcript -------------------------------------------------------------------------------
-
-
 def _read(files: Files, path: Path, keys: list[str], entry: Entry) -> Iterator[ForeignSession]:
     transcript = _OpenClawTranscript(files, path)
-    if not transcript.lines:
+    if not transcript.items:
         raise Unreadable("not a transcript: it has no lines")
     header = transcript.header
     if header is None and not keys:
@@ -160,6 +152,7 @@ def _read(files: Files, path: Path, keys: list[str], entry: Entry) -> Iterator[F
     metadata: dict[str, Any] = {
         "title": transcript.title or text_in(entry, "label", "displayName", "subject"),
         "workspace": text_in(header, "cwd"),
+        "forked_from": _parent(path, header),
         FORMAT: {"keys": keys, "entry": known, "header": own, "agent": _agent(path)},
     }
     yield ForeignSession(
@@ -168,7 +161,6 @@ def _read(files: Files, path: Path, keys: list[str], entry: Entry) -> Iterator[F
         files.name(path),
         metadata,
         time_in(header, "timestamp") or time_in(entry, "sessionStartedAt"),
-        _fork(files, path, header, transcript),
         archived=time_in(entry, "archivedAt") is not None,
     )
 
@@ -184,19 +176,12 @@ def _id_of(path: Path) -> str:
     return path.stem if agent is None else f"{agent}/{path.stem}"
 
 
-def _fork(
-    files: Files, path: Path, header: Entry, transcript: "_OpenClawTranscript"
-) -> Fork | None:
+def _parent(path: Path, header: Entry) -> str | None:
     given = text_in(header, "parentSession", "branchedFrom")
     if given is None:
         return None
-    name = re.split(r"[\\/]", given)[-1]
-    parent = path.parent / (name if name.endswith(_TRANSCRIPT) else f"{name}{_TRANSCRIPT}")
-    if parent == path or "\0" in name or not files.exists(parent):
-        return Fork(parent.stem, 0)
-    lines = files.cached(parent, lambda: _OpenClawTranscript(files, parent).lines)
-    count = common_prefix(transcript.lines, lines)
-    return Fork(_id_of(parent), transcript.ends[count - 1] if count else 0)
+    name = re.split(r"[\\/]", given)[-1].removesuffix(_TRANSCRIPT)
+    return _id_of(path.with_name(f"{name}{_TRANSCRIPT}"))
 
 
 class _OpenClawTranscript:
@@ -204,17 +189,13 @@ class _OpenClawTranscript:
 
     Attributes:
         header: the first line; None if it is missing.
-        lines: the others.
-        items: the items of these.
-        ends: the number of items up to each line.
+        items: the items of the others.
         title: the last name of the session.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
         self.header: Entry | None = None
-        self.lines: list[Entry] = []
         self.items: list[Item] = []
-        self.ends: list[int] = []
         self.title: str | None = None
         #: The number of items before and up to each entry, by id.
         self._places: dict[str, tuple[int, int]] = {}
@@ -241,8 +222,6 @@ class _OpenClawTranscript:
         if identity is not None:
             self._places[identity] = (before, len(self.items))
             self._last = identity
-        self.lines.append(line)
-        self.ends.append(len(self.items))
 
     def _items(self, line: Entry, kind: str, time: str | None) -> Iterator[Item]:
         if kind == "message":
@@ -265,9 +244,6 @@ class _OpenClawTranscript:
                 self.title = text_in(line, "name") or self.title
             shown = kind.lower() if _NAME.fullmatch(kind.lower()) else "entry"
             yield Item(f"x.{FORMAT}.{shown}", line, time)
-
-
-# -- a message ----------------------------------------------------------------------------------
 
 
 def packed(message: dict[str, Any]) -> dict[str, Any]:
@@ -308,12 +284,13 @@ def _usage(message: dict[str, Any], time: str | None) -> Iterator[Item]:
     ):
         return
     cost = usage.get("cost")
+    read, written = count_of(usage.get("cacheRead")), count_of(usage.get("cacheWrite"))
     yield Item.usage(
         message.get("model"),
-        count_of(usage.get("input")),
+        count_of(usage.get("input")) + read + written,
         count_of(usage.get("output")),
         time,
         cost.get("total") if isinstance(cost, dict) else cost,
-        cache_read_tokens=count_of(usage.get("cacheRead")) or None,
-        cache_write_tokens=count_of(usage.get("cacheWrite")) or None,
+        cached_tokens=read,
+        cache_write_tokens=written,
     )

@@ -4,12 +4,11 @@ A file holds the live turns, and those that were archived when they became too m
 conversation. PraisonAI rewrites the summary of the archived ones each time, so it is a closing event.
 
 A fork copies what it inherits. A snapshot holds the complete conversation at its time: if all its turns are
-still in the session, it becomes a snapshot name; otherwise (the session was reverted) a fork,
+still in the session, it becomes a snapshot name; otherwise (the session was reverted) a session
 `<session>@<label>`.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +22,8 @@ from hansard.importers.foreign_json import (
     time_in,
     without,
 )
-from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message import origin
-from hansard.message.values import common_prefix
 
 FORMAT: Final = "praisonai"
 
@@ -67,32 +65,16 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
                 continue
             kept = {key: one for key, one in snapshot.items() if not key.startswith("transcript")}
             metadata = {"title": label, FORMAT: {"snapshot": without(kept)}}
-            name, parted = f"{session_id}@{label}", Fork(session_id, at)
-            others.append(ForeignSession(name, found, where, metadata, time, parted))
-    described = {"title": text_in(data, "title"), FORMAT: without(data, *_READ)}
-    parent = text_in(data, "parent_id")
-    fork = None if parent is None else _fork(files, path, parent, turns.items)
+            metadata["forked_from"] = session_id
+            others.append(ForeignSession(f"{session_id}@{label}", found, where, metadata, time))
+    described = {
+        "title": text_in(data, "title"),
+        "forked_from": text_in(data, "parent_id"),
+        FORMAT: without(data, *_READ),
+    }
     created = time_in(data, "created_at")
-    yield ForeignSession(session_id, turns.items, where, described, created, fork, closing=closing)
+    yield ForeignSession(session_id, turns.items, where, described, created, closing=closing)
     yield from others
-
-
-def _fork(files: Files, path: Path, parent: str, items: list[Item]) -> Fork:
-    """Return how many of a session's turns are its parent's."""
-    name = "".join(c if c.isalnum() or c in "-_" else "_" for c in parent)
-    place = path.parent / f"{name}.json"
-    count = 0
-    if place != path and files.exists(place):
-        count = common_prefix(items, files.cached(place, partial(_items, files, place)))
-    return Fork(parent, count)
-
-
-def _items(files: Files, path: Path) -> list[Item]:
-    """Return the turns of another session; its problems are reported when it is imported."""
-    items: list[Item] = []
-    with files.item(path):
-        items += _Turns(files, "", files.json_object(path, "a session")).items
-    return items
 
 
 class _Turns:
@@ -154,9 +136,6 @@ def packed(message: Record) -> Record:
     )
 
 
-# -- snapshots ----------------------------------------------------------------------------------
-
-
 def _snapshot(
     files: Files, where: str, data: Record, snapshot: Any, turns: _Turns
 ) -> tuple[str, int, list[Item] | None]:
@@ -174,8 +153,8 @@ def _snapshot(
             raise Unreadable(f"{label!r:.100}: it is at message {index}, which is missing")
         return label, _count(data.get("archived_messages")) + _count(live[: index + 1]), None
     found = _Turns(files, where, transcript).items
-    at = common_prefix(found, turns.items)
-    return label, at, None if at == len(found) else found
+    at = len(found)
+    return label, at, None if found == turns.items[:at] else found
 
 
 def _transcript(data: Record, snapshot: Record) -> Record | None:

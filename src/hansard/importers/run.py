@@ -1,11 +1,11 @@
-"""Import all sessions of a foreign source, one after the other, a fork after its parent.
+"""Import all sessions of a foreign source, one after the other.
 
 An error in one session stops no other. An error of the store, such as a full disk, stops the import, and the
 next run does the rest.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ KINDS: Final[dict[str, str]] = {
     "openai-agents": "OpenAI Agents sessions in SQLite",
     "openclaw": "OpenClaw sessions.json or sessions.d, with transcripts",
     "praisonai": "PraisonAI sessions, default and hierarchical",
-    "pydantic-ai": "Pydantic AI messages and step stores",
+    "pydantic-ai": "Pydantic AI messages and conversations",
     "workspace": "workspace session files, <hash>_<time>.json",
 }
 
@@ -113,11 +113,20 @@ def import_sessions(
         report.skipped.append(Skipped(os.fsdecode(path), str(error)))
         raise _nothing(str(error), report) from None
     report.skipped = files.problems
-    writer = SessionWriter(store._backend, kind, prefix, dry_run=dry_run)  # noqa: SLF001 - a store's own
-    run = _ImportRun(writer, report, files, prefix)
-    name = _MODULES.get(kind, kind.replace("-", "_"))
-    run.all(import_module(f"hansard.importers.{name}").find(files), progress)
-    if not run.seen:
+    writer = SessionWriter(store._backend, kind, files, dry_run=dry_run)  # noqa: SLF001 - a store's own
+    seen: dict[str, str] = {}
+    for foreign in _sessions(files, kind, progress):
+        session_id = prefix + foreign.id
+        if session_id in seen:
+            earlier = f"session {session_id!r} was imported from {seen[session_id]}"
+            files.report(foreign.where, f"{earlier}: skipped")
+            continue
+        seen[session_id] = foreign.where
+        try:
+            report.sessions.append(writer.write(session_id, foreign))
+        except _SESSION_ERRORS as error:
+            files.report(foreign.where, str(error))
+    if not seen:
         why = next((f": {one.where}: {one.what}" for one in files.problems), "")
         raise _nothing(f"{files.root}: nothing can be imported as {kind}{why}", report)
     return report
@@ -127,73 +136,14 @@ def _nothing(what: str, report: Report) -> errors.NothingToImport:
     return errors.NothingToImport(f"{what}; check the path and the kind", report=report)
 
 
-class _ImportRun:
-    """One import of one source.
-
-    Attributes:
-        seen: the ids of the sessions that were found, and the file of each.
-    """
-
-    def __init__(self, writer: SessionWriter, report: Report, files: Files, prefix: str) -> None:
-        self._writer = writer
-        self._report = report
-        self._files = files
-        self._prefix = prefix
-        self.seen: dict[str, str] = {}
-        #: Sessions whose parents were not found yet: the parent's id, the entry, their ids.
-        self._waiting: dict[str, dict[SourceEntry, set[str]]] = {}
-        #: Parents that are not waited for.
-        self._missing: set[str] = set()
-
-    def all(self, found: Iterable[SourceEntry], progress: Progress | None) -> None:
-        """Import everything."""
-        entries: list[SourceEntry] = []
-        with self._files.item(self._files.root):
-            entries.extend(found)
-        for number, entry in enumerate(entries, start=1):
-            self._read(entry, None)
-            if progress is not None:
-                progress(number, len(entries))
-        # Sessions whose parents are missing, then those that are each other's parents.
-        waiting = set().union(*(ids for ways in self._waiting.values() for ids in ways.values()))
-        for parent in [*(self._waiting.keys() - waiting), *self._waiting]:
-            self._missing.add(parent)
-            for entry, ids in self._waiting.pop(parent, {}).items():
-                self._read(entry, ids)
-
-    def _read(self, entry: SourceEntry, wanted: set[str] | None) -> None:
-        """Import the sessions of an entry, or those of these ids, and then their waiting forks."""
-        ready = [(entry, wanted)]
-        while ready:
-            entry, wanted = ready.pop()
-            for foreign in self._sessions(entry):
-                session_id = self._prefix + foreign.id
-                if wanted is not None and session_id not in wanted:
-                    continue
-                parent = None if foreign.fork is None else self._prefix + foreign.fork.parent
-                if parent is None or parent in self.seen or parent in self._missing:
-                    self._write(foreign, session_id)
-                    ready += self._waiting.pop(session_id, {}).items()
-                else:
-                    self._waiting.setdefault(parent, {}).setdefault(entry, set()).add(session_id)
-
-    def _sessions(self, entry: SourceEntry) -> Iterator[ForeignSession]:
-        """Yield the sessions of an entry; an error in it ends this entry only."""
-        with self._files.item(entry.where):
+def _sessions(files: Files, kind: str, progress: Progress | None) -> Iterator[ForeignSession]:
+    """Yield the sessions of a source; an error in a file ends that file only."""
+    entries: list[SourceEntry] = []
+    with files.item(files.root):
+        name = _MODULES.get(kind, kind.replace("-", "_"))
+        entries += import_module(f"hansard.importers.{name}").find(files)
+    for number, entry in enumerate(entries, start=1):
+        with files.item(entry.where):
             yield from entry.read()
-
-    def _write(self, foreign: ForeignSession, session_id: str) -> None:
-        def report(what: str) -> None:
-            self._files.report(foreign.where, what)
-
-        if session_id in self.seen:
-            report(f"session {session_id!r} was imported from {self.seen[session_id]}: skipped")
-            return
-        self.seen[session_id] = foreign.where
-        try:
-            done = self._writer.write(
-                session_id, foreign, lambda what: report(f"{foreign.id!r}: {what}")
-            )
-            self._report.sessions.append(done)
-        except _SESSION_ERRORS as error:
-            report(str(error))
+        if progress is not None:
+            progress(number, len(entries))

@@ -11,7 +11,7 @@ source with that record, which compaction, redaction and renaming leave as it is
     other items                an error
 
 A record `{"before": 3, "items": 7, "closing": 1, …}` in the event at seq 9 says that items 4 to 7 are at the
-seqs 10 to 13, followed by one closing event. A fork inherits the records of its parent.
+seqs 10 to 13, followed by one closing event.
 
 Messages and summaries are stored without redaction, and so are the kinds of `VERBATIM`. Credentials are
 redacted in everything else: settings, usage, importers' own events.
@@ -25,13 +25,19 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hansard import errors
 from hansard.backend.contract import AppendRequest, Backend, Log, LogReader
-from hansard.errors import Damaged, InvalidEvent, SeqConflict, SessionExists
+from hansard.errors import InvalidEvent, SeqConflict, SessionExists
 from hansard.event import codec, kinds, secrets
 from hansard.event.event import Event, NewEvent
-from hansard.importers.source import MALFORMED, PLACES, VERBATIM, ForeignSession, Item, explain
-from hansard.state import fold, lineage
+from hansard.importers.source import (
+    MALFORMED,
+    PLACES,
+    VERBATIM,
+    Files,
+    ForeignSession,
+    Item,
+    explain,
+)
 
 #: The name in a session's metadata under which its import is recorded.
 IMPORTED: Final = "imported"
@@ -57,7 +63,6 @@ class ImportedSession(msgspec.Struct, frozen=True):
             was nothing to do.
         items: the number of its items.
         new: how many of them this import wrote.
-        parent: the session that it was stored as a fork of, by this import.
     """
 
     session: str
@@ -65,10 +70,6 @@ class ImportedSession(msgspec.Struct, frozen=True):
     outcome: str
     items: int
     new: int
-    parent: str | None = None
-
-
-# -- items as events ----------------------------------------------------------------------------
 
 
 class _Entry(NamedTuple):
@@ -77,14 +78,13 @@ class _Entry(NamedTuple):
     kind: str
     data: bytes
     time: str | None
-    at: int | tuple[int, ...] | None
+    at: int | None
 
     def draft(self, seq_of: Callable[[int], int]) -> NewEvent:
         """Return the event to append; `seq_of` returns the seq of an item."""
         if self.at is None:
             return _draft(self.kind, self.data, self.time)
-        seqs = [seq_of(item) for item in _several(self.at)]
-        place = {PLACES[self.kind]: seqs if isinstance(self.at, tuple) else seqs[0]}
+        place = {PLACES[self.kind]: seq_of(self.at)}
         return _draft(self.kind, {**codec.decode(self.data), **place}, self.time)
 
 
@@ -93,15 +93,11 @@ def _draft(kind: str, data: bytes | dict[str, Any], time: str | None) -> NewEven
     return NewEvent(kind, raw, kind in kinds.CONTROL, time)
 
 
-def _several(at: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    return at if isinstance(at, tuple) else () if at is None else (at,)
-
-
 def _digest(entries: Iterable[_Entry]) -> str:
     """Return a checksum of entries, without their times."""
     found = hashlib.sha256()
     for entry in entries:
-        place = ",".join(map(str, _several(entry.at))).encode()
+        place = b"" if entry.at is None else b"%d" % entry.at
         found.update(b"%b\0%b\0%b\0" % (entry.kind.encode(), place, entry.data))
     return found.hexdigest()
 
@@ -109,9 +105,9 @@ def _digest(entries: Iterable[_Entry]) -> str:
 class _Session:
     """A foreign session as it can be stored; what cannot be stored is reported, and replaced by an event."""
 
-    def __init__(self, foreign: ForeignSession, report: Callable[[str], None]) -> None:
+    def __init__(self, foreign: ForeignSession, files: Files) -> None:
         self.foreign = foreign
-        self._report = report
+        self._files = files
         self.begun = foreign.created or next((one.time for one in foreign.items if one.time), None)
         self.items = self._entries(foreign.items, self.begun, 1)
         latest = self.items[-1].time if self.items else self.begun
@@ -133,6 +129,9 @@ class _Session:
         """Return the events of the items after `after`, and the closing events."""
         return [one.draft(places.seq) for one in (*self.items[after:], *self.closing)]
 
+    def _report(self, what: str) -> None:
+        self._files.report(self.foreign.where, f"{self.foreign.id!r}: {what}")
+
     def _entries(self, items: Iterable[Item], time: str | None, first: int) -> list[_Entry]:
         found: list[_Entry] = []
         for number, item in enumerate(items, first):
@@ -142,7 +141,7 @@ class _Session:
 
     def _entry(self, item: Item, time: str | None, number: int) -> _Entry:
         assert (item.at is not None) == (item.kind in PLACES)
-        assert all(0 <= one < number for one in _several(item.at))
+        assert item.at is None or 0 <= item.at < number
         try:
             raw, unchanged = _stored(item)
         except (InvalidEvent, *MALFORMED) as error:
@@ -200,9 +199,6 @@ def _without_surrogates(value: Any) -> Any:
     return [_without_surrogates(one) for one in value] if isinstance(value, list) else value
 
 
-# -- seqs of items ------------------------------------------------------------------------------
-
-
 class _Places(NamedTuple):
     """The records of a session's imports, oldest first, each with the seq of its event."""
 
@@ -210,7 +206,7 @@ class _Places(NamedTuple):
 
     @classmethod
     def of(cls, log: LogReader) -> "_Places":
-        """Return the records in a log, which includes what the session inherits."""
+        """Return the records in a log."""
         found = ((event.seq, _record(event)) for event in log.controls())
         return cls(tuple((seq, record) for seq, record in found if record is not None))
 
@@ -230,19 +226,6 @@ class _Places(NamedTuple):
         seq, record = self.records[-1]
         return int(seq + record["items"] - record["before"] + record["closing"])
 
-    def hold(self, log: LogReader, items: list[_Entry]) -> bool:
-        """Return whether a session begins with exactly these items."""
-        wanted = {self.seq(number): item for number, item in enumerate(items, start=1)}
-        if len(wanted) != len(items) or 0 in wanted:
-            return False
-        for chunk in log.read(min(wanted) - 1, max(wanted)):
-            for event in chunk.events():
-                if (item := wanted.pop(event.seq, None)) is not None:
-                    draft = item.draft(self.seq)
-                    if (event.kind, event.raw) != (draft.kind, draft.data):
-                        return False
-        return not wanted
-
 
 def _record(event: Event) -> dict[str, Any] | None:
     if event.kind not in {kinds.METADATA_SET, kinds.SESSION_CREATED}:
@@ -255,40 +238,24 @@ def _record(event: Event) -> dict[str, Any] | None:
     return found if good else None
 
 
-class _Parent(NamedTuple):
-    """Where a session forks off."""
-
-    id: str
-    seq: int
-    created: str
-    places: _Places
-    metadata: dict[str, Any]
-    depth: int
-
-
-# -- sessions -----------------------------------------------------------------------------------
-
-
 class SessionWriter:
     """Writes the sessions of one source to a store."""
 
-    def __init__(self, backend: Backend, kind: str, prefix: str, *, dry_run: bool) -> None:
+    def __init__(self, backend: Backend, kind: str, files: Files, *, dry_run: bool) -> None:
         self._backend = backend
         self._kind = kind
-        self._prefix = prefix
+        self._files = files
         self._dry_run = dry_run
-        #: The items of sessions that a dry run would have imported, by id.
-        self._planned: dict[str, list[_Entry]] = {}
 
-    def write(
-        self, session_id: str, foreign: ForeignSession, report: Callable[[str], None]
-    ) -> ImportedSession:
+    def write(self, session_id: str, foreign: ForeignSession) -> ImportedSession:
         """Write a session, or what is new in it, and return what was done."""
-        session = _Session(foreign, report)
+        session = _Session(foreign, self._files)
         log = self._backend.log(session_id)
         if log.reader().head() is None:
             try:
-                return self._create(session_id, session)
+                if not self._dry_run:
+                    self._create(session_id, session)
+                return _done(session_id, session, "imported", 0)
             except SessionExists:
                 if log.reader().head() is None:
                     raise
@@ -298,64 +265,19 @@ class SessionWriter:
             with suppress(SeqConflict):
                 return self._compare(session_id, log, session)
 
-    def _create(self, session_id: str, session: _Session) -> ImportedSession:
-        parent_id, shared, parent = None, 0, None
-        fork = session.foreign.fork
-        if fork is not None and 0 < fork.items <= len(session.items):
-            parent_id, shared = self._prefix + fork.parent, fork.items
-            items = session.items[:shared]
-            planned = self._planned.get(parent_id, [])[:shared]
-            if not planned or _digest(planned) != _digest(items):
-                parent = self._parent(parent_id, items)
-                if parent is None:
-                    parent_id, shared = None, 0
-        if self._dry_run:
-            self._planned[session_id] = session.items
-        else:
-            self._stage(session_id, session, parent, shared)
-        return _done(session_id, session, "imported", shared, parent_id)
-
-    def _stage(
-        self, session_id: str, session: _Session, parent: _Parent | None, shared: int
-    ) -> None:
-        record = session.record(self._kind, shared)
-        before, places = (0, _Places()) if parent is None else (parent.seq, parent.places)
-        drafts = _first_drafts(session, record, parent)
-        drafts += session.drafts(places.plus(before + len(drafts), record), shared)
+    def _create(self, session_id: str, session: _Session) -> None:
+        record = session.record(self._kind, 0)
+        data = {"metadata": {**session.metadata, IMPORTED: record}}
+        drafts = [_draft(kinds.SESSION_CREATED, data, session.begun)]
+        drafts += session.drafts(_Places().plus(1, record), 0)
         if session.foreign.archived:
             drafts.append(_draft(kinds.SESSION_ARCHIVED, {}, drafts[-1].time))
-        with self._backend.stage(session_id, before=before) as stage:
+        with self._backend.stage(session_id) as stage:
             sizes = accumulate(len(draft.data) + _AROUND for draft in drafts)
             pairs = zip(sizes, drafts, strict=True)
             for _, group in groupby(pairs, key=lambda pair: pair[0] // _LARGE):
                 stage.append([draft for _, draft in group])
             stage.publish()
-        if parent is not None:
-            try:
-                lineage.with_ancestors(self._backend, self._backend.log(session_id).reader())
-            except Damaged:  # the parent was purged concurrently
-                self._backend.delete(session_id)
-                self._backend.purge(session_id)
-                raise
-
-    def _parent(self, parent_id: str, items: list[_Entry]) -> _Parent | None:
-        """Return where a session forks off; None if its parent is not stored with these items."""
-        unreadable = (errors.InvalidSessionId, errors.SessionDeleted, errors.UnknownFormat)
-        try:
-            own = self._backend.log(parent_id).reader()
-            head = own.head()
-            if head is None:
-                return None
-            depth = lineage.next_depth(own)
-            log = lineage.with_ancestors(self._backend, own)
-            places = _Places.of(log)
-            if not places.hold(log, items):
-                return None
-        except (Damaged, InvalidEvent, *unreadable):
-            return None
-        seq = places.seq(len(items))
-        metadata = fold.apply_all(fold.EMPTY, log.controls(seq)).metadata
-        return _Parent(parent_id, seq, head.created, places, metadata, depth)
 
     def _compare(self, session_id: str, log: Log, session: _Session) -> ImportedSession:
         """Compare an existing session with its source, and append what is new."""
@@ -371,7 +293,7 @@ class SessionWriter:
             raise SessionExists(
                 f"session {session_id!r} was deleted concurrently: nothing was done"
             )
-        places = _Places.of(lineage.with_ancestors(self._backend, reader))
+        places = _Places.of(reader)
         known = places.records[-1][1] if places.records else {}
         if (known.get("kind"), known.get("from")) != (self._kind, session.foreign.id):
             raise exists("exists already, and is not from this source")
@@ -396,30 +318,6 @@ class SessionWriter:
         return _done(session_id, session, "continued", count)
 
 
-def _done(
-    session_id: str, session: _Session, outcome: str, old: int, parent: str | None = None
-) -> ImportedSession:
+def _done(session_id: str, session: _Session, outcome: str, old: int) -> ImportedSession:
     count = len(session.items)
-    return ImportedSession(session_id, session.foreign.where, outcome, count, count - old, parent)
-
-
-def _first_drafts(
-    session: _Session, record: dict[str, Any], parent: _Parent | None
-) -> list[NewEvent]:
-    """Return the events before the items; the last of them holds the record."""
-    foreign, metadata = session.foreign, {**session.metadata, IMPORTED: record}
-    if parent is None:
-        if foreign.fork is not None:
-            metadata = {"forked_from": foreign.fork.parent, **metadata}
-        return [_draft(kinds.SESSION_CREATED, {"metadata": metadata}, session.begun)]
-    own = next((item.time for item in session.items[record["before"] :] if item.time), None)
-    begun = foreign.created or own or session.begun
-    # The parent's metadata are inherited, and may not be true of the fork.
-    others = dict.fromkeys(parent.metadata.keys() - metadata.keys())
-    forked = {"parent": parent.id, "seq": parent.seq, "created": parent.created}
-    if parent.depth > 1:
-        forked["depth"] = parent.depth
-    return [
-        _draft(kinds.SESSION_FORKED, forked, begun),
-        _draft(kinds.METADATA_SET, {"metadata": {**others, **metadata}}, begun),
-    ]
+    return ImportedSession(session_id, session.foreign.where, outcome, count, count - old)

@@ -14,9 +14,8 @@ plainly is something else (a lock, a picture) is not a problem.
 
 A session's `items` are its events, oldest first: `Item.message(…)`, `Item.usage(…)`, or any `Item` of
 a kind that applications or importers may append. An item that refers to a point in the session gives the
-number of items before that point (`at`); `session_writer` turns it into a seq. **Include the inherited
-items of a fork**: `fork=Fork(parent, n)` says that the first `n` are the parent's. If they are equal, they
-are stored once.
+number of items before that point (`at`); `session_writer` turns it into a seq. A fork is a session with all
+that it inherits; its metadata name the other one as `forked_from`.
 
 The same files give the same items, and a source that has grown gives the same items and more after them. So
 items contain no current time, no random id and no value that changes as the conversation continues (a count,
@@ -31,6 +30,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -45,12 +45,9 @@ from hansard.importers.foreign_json import Unreadable, list_of, object_of, text_
 LARGEST: Final = 1024 * 1024 * 1024
 #: Maximum bytes of a line.
 LONGEST: Final = 72 * 1024 * 1024
-#: A source may be read `AGAIN` times, plus `SMALL` bytes: a fork is compared with its parent, and a parent
-#: may have many forks. A source that needs more was made to keep its reader busy.
-AGAIN: Final = 64
-SMALL: Final = 256 * 1024 * 1024
 #: Maximum depth of directories.
 _DEEPEST: Final = 100
+_LINK: Final = "a symbolic link, which an import does not follow"
 #: Maximum problems listed per source.
 _PROBLEMS: Final = 10_000
 
@@ -59,7 +56,6 @@ PLACES: Final = {
     "session.reverted": "seq",
     "session.snapshotted": "seq",
     "summary.added": "upto",
-    "x.pydantic-ai.snapshot": "messages",
 }
 
 #: Kinds of importers' events that hold messages or the values of a graph: stored without redaction.
@@ -67,7 +63,6 @@ VERBATIM: Final = frozenset(
     {"x.claude.entry", "x.codex.line", "x.langgraph.checkpoint", "x.langgraph.writes"}
 )
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 
@@ -102,17 +97,17 @@ class Item(NamedTuple):
         kind: such as `message.added` or `x.…`.
         data: a JSON object.
         time: as `parse_time` returns it; None if unknown: then that of the item before.
-        at: for the kinds of `PLACES`: the number of items before the point that it refers to, or several.
+        at: for the kinds of `PLACES`: the number of items before the point that it refers to.
     """
 
     kind: str
     data: dict[str, Any]
     time: str | None = None
-    at: int | tuple[int, ...] | None = None
+    at: int | None = None
 
     def moved(self, count: int) -> "Item":
         """Return it for a session that has more items before the point that it refers to."""
-        return self._replace(at=self.at + count) if isinstance(self.at, int) else self
+        return self if self.at is None else self._replace(at=self.at + count)
 
     @classmethod
     def message(cls, message: dict[str, Any], time: str | None = None) -> Self:
@@ -133,16 +128,9 @@ class Item(NamedTuple):
         data: dict[str, Any] = {"model": text_of(model) or "unknown"}
         data |= {"input_tokens": given, "output_tokens": made}
         if isinstance(cost, int | float) and not isinstance(cost, bool):
-            data["cost"] = float(cost)
-        data |= {name: value for name, value in more.items() if value is not None}
+            data["cost"] = format(Decimal(str(cost)), "f")
+        data |= {name: value for name, value in more.items() if value}
         return cls("usage.recorded", data, time)
-
-
-class Fork(NamedTuple):
-    """The session of the same source that another was forked from, and how many items they share."""
-
-    parent: str
-    items: int
 
 
 class ForeignSession(msgspec.Struct):
@@ -154,7 +142,6 @@ class ForeignSession(msgspec.Struct):
         where: its file, as `Files.name` returns it, for the report.
         metadata: `title` and `workspace` mean what they mean in hansard; credentials are redacted later.
         created: as `parse_time` returns it; None: the time of the first item.
-        fork: what it was forked from.
         archived: whether it is archived.
         closing: events that describe the source as it is now and may differ when it has grown: a summary that
             its program rewrites, snapshot names, the state of tasks. Appended after the new items of each
@@ -166,7 +153,6 @@ class ForeignSession(msgspec.Struct):
     where: str
     metadata: dict[str, Any] = {}
     created: str | None = None
-    fork: Fork | None = None
     archived: bool = False
     closing: list[Item] = []
 
@@ -190,11 +176,8 @@ class Skipped(msgspec.Struct, frozen=True):
     what: str
 
 
-# -- files --------------------------------------------------------------------------------------
-
-
 class Files:
-    """The files of a source: read, never written; links are not followed, and no path leads out of the root.
+    """The files of a source: read, never written. Links are not followed, so no path leads out of the root.
 
     Attributes:
         root: the given path: a directory or one file.
@@ -205,12 +188,6 @@ class Files:
         self.root = Path(os.path.abspath(root))  # not `resolve`, which would follow links
         self.problems: list[Skipped] = []
         self._noted: set[Skipped] = set()
-        self._muted = False
-        #: The files that were read, and how many bytes may be read again.
-        self._known: set[Path] = set()
-        self._budget = SMALL
-        #: The last file that `cached` was called for, and its result.
-        self._last: tuple[Path, Any] | None = None
         try:
             mode = os.lstat(self.root).st_mode
         except OSError as error:
@@ -240,8 +217,8 @@ class Files:
     def report(self, where: str | Path, what: str) -> None:
         """Report something that is not imported, and why."""
         problem = Skipped(self.name(where) if isinstance(where, Path) else where, what)
-        # A fork that waits for its parent is read twice; its problems are reported once.
-        if self._muted or problem in self._noted or len(self._noted) > _PROBLEMS:
+        # A file that others continue is read again; its problems are reported once.
+        if problem in self._noted or len(self._noted) > _PROBLEMS:
             return
         self._noted.add(problem)
         if len(self._noted) > _PROBLEMS:
@@ -267,20 +244,6 @@ class Files:
                 found.append(read(value))
         return found
 
-    def cached(self, path: Path, read: Callable[[], T]) -> T:
-        """Return what `read` makes of a file that others refer to, without reporting its problems again.
-
-        The result is kept until another file is requested: many forks in a row have one parent.
-        """
-        if self._last is None or self._last[0] != path:
-            muted, self._muted, self._last = self._muted, True, None
-            try:
-                self._last = (path, read())
-            finally:
-                self._muted = muted
-        found: T = self._last[1]
-        return found
-
     def walk(self, *endings: str) -> Iterator[Path]:
         """Yield the regular files whose names end in one of `endings`, sorted; report links."""
         for path, is_directory in self.tree():
@@ -302,8 +265,6 @@ class Files:
 
     def children(self, directory: Path) -> list[Path]:
         """Return the directories and regular files in a directory, sorted; report links."""
-        if not self._is_inside(directory):
-            return []
         try:
             with os.scandir(directory) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
@@ -314,7 +275,7 @@ class Files:
         for entry in found:
             path = Path(entry.path)
             if entry.is_symlink():
-                self._report_link(path)
+                self.report(path, _LINK)
             elif entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False):
                 kept.append(path)
         return kept
@@ -326,38 +287,12 @@ class Files:
         except (OSError, ValueError):
             return False
         if stat.S_ISLNK(mode):
-            self._report_link(path)
+            self.report(path, _LINK)
             return False
-        return True
-
-    def _report_link(self, path: Path) -> None:
-        self.report(path, "a symbolic link, which an import does not follow")
-
-    def _is_inside(self, path: Path) -> bool:
-        """Return whether a path is below the root, without a link on the way; report why not."""
-        if path == self.root:
-            return True
-        base = self.root if self.is_directory else self.root.parent
-        if not path.is_relative_to(base):
-            self.report(path, "outside the given path: not read")
-            return False
-        at = base
-        for part in path.relative_to(base).parts:
-            at /= part
-            try:
-                linked = stat.S_ISLNK(os.lstat(at).st_mode)
-            except OSError as error:
-                self.report(path, f"cannot be read: {error.strerror}")
-                return False
-            if linked:
-                self._report_link(at)
-                return False
         return True
 
     def read(self, path: Path, *, upto: int | None = None) -> bytes | None:
         """Return the content of a file, or its first `upto` bytes; report why not, and return None."""
-        if not self._is_inside(path):
-            return None
         try:
             # A link may replace the file after the check, and opening a pipe would wait for a writer.
             flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -374,14 +309,6 @@ class Files:
         if len(content) > LARGEST:
             self.report(path, f"larger than {LARGEST:,} bytes: not read")
             return None
-        if path not in self._known:
-            self._known.add(path)
-            self._budget += AGAIN * len(content)
-        elif self._budget < len(content):
-            self.report(path, "too many other files refer to it: not read again")
-            return None
-        else:
-            self._budget -= len(content)
         return content
 
     def json(self, path: Path) -> Any:

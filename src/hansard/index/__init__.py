@@ -6,6 +6,8 @@ the logs, and `listing`, `search` and `stats` query them. This module must not i
 needs it.
 """
 
+from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -23,16 +25,17 @@ class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         title: the title in its metadata; None if it has none.
         seq: its last seq: the number of events, including inherited ones.
         created, updated: the times of its first event and of its last activity, as RFC 3339 strings. Setting
-            a title or other metadata, archiving and closing are not activity.
+            a title or other metadata, archiving, closing and holding are not activity.
         message_count: number of messages, including inherited ones.
         bytes: its size on disk.
-        input_tokens, output_tokens, cost: totals of its recorded model usage.
+        input_tokens, output_tokens, cost: totals of its recorded model usage; the cost is exact.
         parent: the session that it was forked from; None if it is not a fork.
         forked_at: the parent's seq at which it was forked; 0 if it is not a fork.
         children: number of its forks, without deleted ones.
         workspace: the directory that it belongs to; None if it belongs to none.
         archived: it is archived.
         closed: the conversation is closed.
+        held: it is under a legal hold.
         metadata: its metadata.
         damaged: why it cannot be read; empty if it can.
     """
@@ -46,19 +49,20 @@ class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    cost: float = 0.0
+    cost: Decimal = Decimal(0)
     parent: str | None = None
     forked_at: int = 0
     children: int = 0
     workspace: str | None = None
     archived: bool = False
     closed: bool = False
+    held: bool = False
     metadata: dict[str, Any] = {}
     damaged: str = ""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of a listing.
+    """A page of a listing: iterate over it, or use `items`.
 
     Attributes:
         items: the sessions of the page, in the requested order.
@@ -67,6 +71,12 @@ class Page(msgspec.Struct, frozen=True):
 
     items: list[SessionInfo]
     next: str | None
+
+    def __iter__(self) -> Iterator[SessionInfo]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
 
 
 class Hit(msgspec.Struct, frozen=True):

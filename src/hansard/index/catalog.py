@@ -7,23 +7,25 @@ by other programs are found: in a small store at once, in a large one after a fe
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from functools import reduce
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import msgspec
 
+from hansard import observe
 from hansard import workspace as workspaces
 from hansard.backend.contract import Backend, Changed, Head, LogReader, between
 from hansard.errors import UNREADABLE, DiskFailed, HansardError, SessionDeleted
 from hansard.event.event import Event
 from hansard.event.kinds import CONTROL, HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED
 from hansard.index import SessionInfo
-from hansard.index.listing import decode_infos, label
-from hansard.index.sqlite_storage import RESIDUE, Storage, upserting
+from hansard.index.listing import ORDERS, decode_infos, label
+from hansard.index.sqlite_storage import RESIDUE, Storage
 from hansard.state import fold, lineage, redaction
-from hansard.state.fold import HOUSEKEEPING, State, last_activity
+from hansard.state.fold import HOUSEKEEPING, State
 from hansard.state.fork_graph import ForkGraph, Inherited
 from hansard.state.redaction import Redactions
 from hansard.workspace import Workspace
@@ -51,7 +53,6 @@ _TOGETHER: Final = 100
 Progress = Callable[[int, int], None]
 
 encode = msgspec.json.Encoder().encode
-
 
 _UNREAD: Final = "INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING"
 
@@ -88,21 +89,16 @@ class Description(NamedTuple):
 
 
 def describe(
-    backend: Backend,
-    session_id: str,
-    known: KnownSession | None = None,
-    *,
-    graph: ForkGraph | None = None,
-    thorough: bool = False,
+    backend: Backend, session_id: str, graph: ForkGraph, known: KnownSession | None = None
 ) -> Description | None:
     """Describe a session; None if there is none. Raises if it is deleted, or cannot be read.
 
     Args:
         backend: where it is.
         session_id: the session.
+        graph: what forks inherit, shared by the sessions of a refresh. With a thorough one, every event is
+            read.
         known: an earlier description.
-        graph: what forks inherit, shared by the sessions of a refresh; a thorough one if `thorough`.
-        thorough: read every event, even if a compaction saved the state.
     """
     own = backend.log(session_id).reader()
     head, size = own.head(), own.size()
@@ -111,43 +107,42 @@ def describe(
     if known is not None and (known.seq, known.size) == (head.seq, size):
         # It changed, and neither grew nor was compacted: it was found damaged, or another program wrote
         # into it. Trust no earlier state.
-        known, thorough, graph = None, True, None
+        known, graph = None, ForkGraph(backend, thorough=True)
     events = _read_small(own, size) if known is None else []
     first = events[0] if events else own.first()
     controls = [event for event in events if event.kind in CONTROL] if events else own.controls()
     forked = None if first is None else lineage.fork_source(first)
     basis = Inherited(redaction.of(controls))
     if first is not None and forked is not None:
-        graph = graph or ForkGraph(backend, thorough=thorough)
-        basis = graph.seen(session_id, first, basis.redactions)
+        basis = graph.inherited(own, first, basis.redactions)
     start = _resume(own, head, known, basis.redactions, controls)
     state = start or basis.state
-    if not state.seq and not thorough and not events:
+    if not state.seq and not graph.thorough and not events:
         state = fold.saved_state(own, head.seq, basis.redactions)
-    chunks = (chunk.events() for chunk in own.read(after=state.seq, upto=head.seq))
-    state, updated = _fold(state, [events] if events else chunks, basis.redactions)
-    if not updated:
-        # Only housekeeping is new.
-        updated = known.updated if known and start is not None else last_activity(own, head)
+    if events:
+        state = fold.apply_all(state, list(map(basis.redactions.mask, events)))
+    else:
+        state = fold.replay(own, start=state, upto=head.seq, redactions=basis.redactions)
     controls = between(controls, 0, head.seq)
     workspace = workspaces.of(map(basis.redactions.mask, controls), basis.workspace)
-    usage = state.usage.values()
+    used = reduce(fold.add_usage, state.usage.values(), fold.Usage())
     info = SessionInfo(
         session_id,
         title=state.title,
         seq=head.seq,
         created=head.created,
-        updated=updated,
+        updated=_last_activity(own, head, controls, known if start else None),
         message_count=state.message_count,
         bytes=size,
-        input_tokens=sum(used.input_tokens for used in usage),
-        output_tokens=sum(used.output_tokens for used in usage),
-        cost=sum(used.cost for used in usage),
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cost=used.cost,
         parent=state.parent,
         forked_at=state.forked_at,
         workspace=None if workspace is None else workspace.path,
         archived=state.archived,
         closed=state.closed,
+        held=state.held,
         metadata=state.metadata,
     )
     saved = fold.save(state, basis.redactions)
@@ -196,14 +191,20 @@ def _resume(
     return state if last and last[-1].stamp == state.updated else None
 
 
-def _fold(state: State, chunks: Iterable[list[Event]], redactions: Redactions) -> tuple[State, str]:
-    """Add new events to a state; return it, and the time of the last activity among them."""
-    updated = ""
-    for events in chunks:
-        state = fold.apply_all(state, [redactions.mask(event) for event in events])
-        active = (event.stamp for event in reversed(events) if event.kind not in HOUSEKEEPING)
-        updated = next(active, updated)
-    return state, updated
+def _last_activity(
+    own: LogReader, head: Head, controls: list[Event], known: KnownSession | None
+) -> str:
+    """Return the time of a session's last activity; if there was none, the time of its first event.
+
+    `known`: an earlier description that still holds.
+    """
+    if not controls or controls[-1].seq < head.seq or controls[-1].kind not in HOUSEKEEPING:
+        return head.updated  # nearly always, and without another read
+    for chunk in own.read_back(head.seq, known.seq if known else 0):
+        for event in reversed(chunk.events()):
+            if event.kind not in HOUSEKEEPING:
+                return event.stamp
+    return known.updated if known else head.created
 
 
 def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> Description:
@@ -239,7 +240,7 @@ def refresh(backend: Backend, storage: Storage, progress: Progress | None = None
     """
     suspects = _suspects(backend, storage)
     since = storage.get("watch", "")
-    if not suspects and since and backend.version(appends=True) == since:
+    if not suspects and since and backend.version() == since:
         return
     with storage.changing():
         # A private index must not consume the change markers.
@@ -260,6 +261,10 @@ def refresh(backend: Backend, storage: Storage, progress: Progress | None = None
         storage.put("watch", changed.since)
     if storage.in_place():
         changed.done()
+    if not since and not storage.private:
+        # A read-only store, and one in memory, has no index to keep.
+        text = "built the index of %s: read %d sessions"
+        observe.report("index", observe.INFO, text, backend.where, len(wanted))
 
 
 def _suspects(backend: Backend, storage: Storage) -> set[str]:
@@ -299,32 +304,30 @@ class _Refresh:
         self._stamps = stamps
         self._progress = progress
         self._graph = ForkGraph(backend)
+        #: For forks of sessions that changed: what they inherit may be damaged, or differ from a saved state.
+        self._thorough = ForkGraph(backend, thorough=True)
         #: The last number of a session.
         (self._last,) = storage.one("SELECT coalesce(max(n), 0) FROM index_session")
-        #: Sessions whose forks must be described again; True: thoroughly.
-        self._unsettled: dict[str, bool] = {}
-        #: Statements that are not executed yet, with the values of each row.
-        self._waiting: dict[str, list[tuple[Any, ...]]] = {}
+        #: Sessions whose forks must be described again.
+        self._unsettled: set[str] = set()
 
     def run(self, wanted: set[str]) -> None:
         """Describe sessions again, and the forks that depend on them."""
-        self._describe_all(dict.fromkeys(wanted, False))
+        self._describe_all(wanted, self._graph)
         done = set(wanted)
         while self._unsettled:
-            parents, self._unsettled = self._unsettled, {}
-            forks: dict[str, bool] = {}
+            parents, self._unsettled = self._unsettled, set()
             few = list(parents) if len(parents) <= _TOGETHER else []
             some = f"IN ({', '.join('?' * len(few))})" if few else "IS NOT NULL"
             ask = f"SELECT id, parent FROM index_session WHERE parent {some}"  # noqa: S608 - values are apart
-            for fork, parent in self._storage.all(ask, *few):
-                if parent in parents and fork not in done:
-                    forks[fork] = forks.get(fork, False) or parents[parent]
-            done.update(forks)
-            self._describe_all(forks, inherited=True)
+            forks = {fork for fork, parent in self._storage.all(ask, *few) if parent in parents}
+            forks -= done
+            done |= forks
+            self._describe_all(forks, self._thorough)
             # What they inherit, their own forks inherit too.
-            self._unsettled.update(forks)
+            self._unsettled |= forks
 
-    def _describe_all(self, wanted: dict[str, bool], *, inherited: bool = False) -> None:
+    def _describe_all(self, wanted: set[str], graph: ForkGraph) -> None:
         ids = sorted(wanted)
         backend = self._backend.prefetch(ids)
         for begin in range(0, len(ids), _TOGETHER):
@@ -333,38 +336,24 @@ class _Refresh:
             ask = f"SELECT {_KNOWN} FROM index_session WHERE id IN ({marks})"  # noqa: S608 - our own names
             rows = {row[0]: KnownSession(*row) for row in self._storage.all(ask, *some)}
             for place, session_id in enumerate(some, begin + 1):
-                row = rows.get(session_id)
-                self._describe_one(
-                    backend, session_id, row, inherited=inherited, thorough=wanted[session_id]
-                )
+                self._describe_one(backend, session_id, rows.get(session_id), graph)
                 if self._progress is not None:
                     self._progress(place, len(ids))
-            for statement, values in self._waiting.items():
-                self._storage.do_all(statement, values)
-            self._waiting.clear()
 
     def _describe_one(
-        self,
-        backend: Backend,
-        session_id: str,
-        row: KnownSession | None,
-        *,
-        inherited: bool,
-        thorough: bool,
+        self, backend: Backend, session_id: str, row: KnownSession | None, graph: ForkGraph
     ) -> None:
         # Before the log is read: a concurrent append changes it.
         stamp = self._stamps.get(session_id)
         if stamp is None:
             stamp = self._backend.stamps([session_id]).get(session_id, "")
         # The state of a fork does not hold if what it inherits has changed.
-        known = None if inherited else row
-        # The forks of a damaged session are few, and each is read from its first inherited event on.
-        graph = None if thorough else self._graph
+        known = None if graph.thorough else row
         found = None
         try:
             # Without a stamp it is deleted, or what has its name is not a session.
             if stamp:
-                found = describe(backend, session_id, known, graph=graph, thorough=thorough)
+                found = describe(backend, session_id, graph, known)
         except SessionDeleted:
             pass
         except UNREADABLE as error:
@@ -376,20 +365,18 @@ class _Refresh:
         elif row is not None:
             self._remove(row)
 
-    # -- rows -----------------------------------------------------------------------------------
-
     def _keep(self, row: KnownSession | None, stamp: str, found: Description) -> None:
         info, storage = found.info, self._storage
         seen = self._seen_by_forks(found)
         if row is None:
             self._last += 1
             n = self._last
-            self._unsettled[info.id] = False
+            self._unsettled.add(info.id)
         else:
             n = row.n
             # Another session of that id is not the parent of its forks.
             if (row.unsettled, row.created) != (seen, info.created):
-                self._unsettled[info.id] = bool(info.damaged)
+                self._unsettled.add(info.id)
                 # Title, metadata or texts may have been redacted.
                 storage.put(RESIDUE, 1)
             if not found.resumed:
@@ -399,38 +386,28 @@ class _Refresh:
             storage.do("DELETE FROM index_entry WHERE id = ?", info.id)
         line = encode(info)
         entry = "INSERT INTO index_entry (id, info, crc) VALUES (?, ?, ?)"
-        self._later(entry, info.id, line.decode(), crc32(line))
+        storage.do(entry, info.id, line.decode(), crc32(line))
         columns = {
             "n": n,
-            "id": info.id,
+            **{column: value(info) for column, value in ORDERS.values()},
             "stamp": stamp,
             "seq": info.seq,
-            "created": info.created,
-            "updated": info.updated,
-            "title": info.title or "",
             "folded": (info.title or "").casefold(),
-            "messages": info.message_count,
-            "bytes": info.bytes,
-            "tokens": _in_64_bits(info.input_tokens + info.output_tokens),
-            "cost": info.cost,
             "parent": info.parent,
             "parent_created": found.parent_created,
             "archived": info.archived,
+            "held": info.held,
             "damaged": bool(info.damaged),
             "workspace": None if found.workspace is None else found.workspace.path,
             "workspace_id": (found.workspace and found.workspace.id) or "",
             "unsettled": seen,
             "state": found.state or None,
         }
-        self._later(upserting("index_session", *columns), *columns.values())
+        storage.upsert("index_session", **columns)
         for key, value in info.metadata.items():
             insert = "INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)"
-            self._later(insert, n, key, label(value))
-        self._later(_UNREAD, info.id)
-
-    def _later(self, statement: str, *values: Any) -> None:
-        """Execute a statement together with those for other sessions."""
-        self._waiting.setdefault(statement, []).append(values)
+            storage.do(insert, n, key, label(value))
+        storage.do(_UNREAD, info.id)
 
     def _seen_by_forks(self, found: Description) -> int:
         """Return the number of changes to what forks inherit that descriptions of forks have seen.
@@ -447,11 +424,6 @@ class _Refresh:
         storage.do("DELETE FROM index_entry WHERE id = ?", row.id)
         for table in ("index_session", "index_label", "index_tally"):
             storage.do(f"DELETE FROM {table} WHERE n = ?", row.n)  # noqa: S608 - our own names
-        self._later(_UNREAD, row.id)
+        storage.do(_UNREAD, row.id)
         storage.put(RESIDUE, 1)
-        self._unsettled[row.id] = False
-
-
-def _in_64_bits(number: int) -> int:
-    """Return a number that a column can hold: a larger one sorts the same."""
-    return max(-(1 << 63), min(number, (1 << 63) - 1))
+        self._unsettled.add(row.id)

@@ -10,38 +10,26 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
 import msgspec
 
-from hansard import workspace
+from hansard import observe, workspace
 from hansard.backend.contract import Backend, Finding
 from hansard.backend.local.index_file import LocalIndexFile
-from hansard.backend.status import IndexStatus
 from hansard.errors import UNREADABLE, BackendUnavailable, Closed, Damaged, HansardError
 from hansard.event.event import Event
 from hansard.event.kinds import CONTROL
 from hansard.index import Hit, Page, StoreStats, catalog, listing, sqlite_storage
 from hansard.index.catalog import Description, Progress
 from hansard.index.listing import SessionFilter
-from hansard.index.sqlite_storage import (
-    RESIDUE,
-    VERSION,
-    IndexConnection,
-    Storage,
-    Unusable,
-    is_index,
-    is_refused,
-)
+from hansard.index.sqlite_storage import RESIDUE, Storage, Unusable, is_refused
 
 # Imported where they are used: a listing needs neither search nor texts, which take a tenth of its time.
 if TYPE_CHECKING:
     from hansard.index.search import SearchQuery
-
-#: Seconds that `status` waits for a process that holds the file.
-_PATIENCE: Final = 1.0
 
 #: Errors by which a damaged file shows where SQLite does not notice it. Arguments were checked before.
 _NONSENSE: Final = (msgspec.MsgspecError, AttributeError, TypeError, ValueError, OverflowError)
@@ -70,21 +58,12 @@ def _guarded(progress: Progress | None) -> Progress | None:
 class Index:
     """The index of a backend, shared by all threads of a process."""
 
-    def __init__(
-        self, backend: Backend, *, texts: bool = True, shared: bool = True, aside: bool = False
-    ) -> None:
-        """`texts`: the shared index may hold texts. `shared`: it is used at all.
-
-        `aside`: this is the part of another index that searches.
-        """
+    def __init__(self, backend: Backend, searcher: "Index | None" = None) -> None:
+        """`searcher`: another one, which searches: a listing need not wait for the first search."""
         self._backend = backend
+        self._searcher = searcher
         self._closed = False
-        self._home = backend.index_storage() if shared else None
-        self._memory = not shared or backend.durability == "none"
-        self._texts = texts
-        #: The part that searches, so that a listing need not wait while the first search takes minutes. Texts
-        #: that must not be in the shared index are in memory only.
-        self._aside = None if aside else Index(backend, shared=texts, aside=True)
+        self._home = backend.index_storage()
         self._storage: Storage | None = None
         self.reset()
         _indexes.add(self)
@@ -127,15 +106,13 @@ class Index:
         with self._mutex:
             self._closed = True
             self._close()
-        if self._aside is not None:
-            self._aside.close()
+        if self._searcher is not None:
+            self._searcher.close()
 
     def _close(self) -> None:
         if self._storage is not None:
             self._storage.close()
         self._storage = None
-
-    # -- calls ----------------------------------------------------------------------------------
 
     def sessions(
         self,
@@ -212,8 +189,8 @@ class Index:
 
     def search(self, query: "SearchQuery", *, progress: Progress | None = None) -> list[Hit] | None:
         """Return the hits; None if the one session that is searched cannot be read."""
-        if self._aside is not None:
-            return self._aside.search(query, progress=progress)
+        if self._searcher is not None:
+            return self._searcher.search(query, progress=progress)
         from hansard.index import search, text_index
 
         backend, guarded = self._backend, _guarded(progress)
@@ -225,19 +202,13 @@ class Index:
 
         return self._ask(find, alone=True)
 
-    def drop_texts(self) -> None:
-        """Remove the texts from the shared index: opening it does."""
-        home = self._home
-        if home is not None and (not isinstance(home, LocalIndexFile) or home.identity()):
-            self._use(self._open)
-
     def forget(self) -> None:
         """Erase from the shared index what was removed from the logs; costs little if nothing was.
 
         Removed texts are not found any more, but bytes of them stay in the file until it is erased.
         """
-        if self._texts and self._aside is not None:
-            self._aside.forget()
+        if self._searcher is not None:
+            self._searcher.forget()
         else:
             self._use(self._erase)
 
@@ -252,10 +223,10 @@ class Index:
         if storage.get("watch") is None:
             return  # it was never filled
         catalog.refresh(self._backend, storage)
+        if not storage.get(RESIDUE):
+            return
         from hansard.index import text_index
 
-        if not text_index.has_residue(storage):
-            return
         text_index.erase(storage)
         if storage.truncate():
             # Only now: if this is interrupted before, the next call does all of it again.
@@ -265,8 +236,6 @@ class Index:
             # Another process reads what is to be erased, and does not stop. A server's tables stay as they
             # are, and the next compaction tries again.
             self._discard()
-
-    # -- the storage ----------------------------------------------------------------------------
 
     def _ask(
         self,
@@ -328,15 +297,11 @@ class Index:
             self._close()
         if self._storage is None:
             if home is None or isinstance(home, LocalIndexFile):
-                self._storage = Storage(home, memory=self._memory)
-                if not self._texts and self._storage.has_texts():
-                    raise sqlite3.DatabaseError("it has texts")  # replaced like a damaged one
+                self._storage = Storage(home, memory=self._backend.durability == "none")
             else:
                 from hansard.index.postgres_storage import PostgresStorage
 
-                self._storage = served = PostgresStorage(home)
-                if not self._texts and served.has_texts():
-                    served.clear()
+                self._storage = PostgresStorage(home)
         return self._storage
 
     def _do_without(self) -> None:
@@ -349,14 +314,18 @@ class Index:
         assert isinstance(self._home, LocalIndexFile)  # only a file can be damaged
         in_place = self._storage is None or self._storage.in_place()
         self._close()
+        observe.report(
+            "index",
+            observe.WARNING,
+            "the index of %s was damaged or in use; it is built again",
+            self._backend.where,
+        )
         try:
             if in_place:
                 self._home.discard()
         except HansardError:
             self._home = None
 
-
-# -- forks of the process -----------------------------------------------------------------------
 
 #: All of this process.
 _indexes: Final["WeakSet[Index]"] = WeakSet()
@@ -416,70 +385,12 @@ def _forked() -> None:
 os.register_at_fork(after_in_parent=_release, after_in_child=_forked)
 
 
-# -- the index of a backend ---------------------------------------------------------------------
-
-
-def without_texts(backend: Backend) -> None:
-    """Keep texts out of the shared index, and remove those that it has."""
-    index = backend.finder = Index(backend, texts=False)
-    index.drop_texts()
-
-
 def of(backend: Backend) -> Index:
     """Return the index of a backend; of a scoped one, that of the unscoped one."""
     unscoped = backend.unscoped
     found = unscoped.finder
     if not isinstance(found, Index):
         # Two threads may create one each: nothing is opened yet, and one of them is dropped.
-        found = Index(unscoped)
+        found = Index(unscoped, searcher=Index(unscoped))
         unscoped.finder = found
     return found
-
-
-# -- its status ---------------------------------------------------------------------------------
-
-
-def status(backend: Backend, found: IndexStatus) -> IndexStatus:
-    """Add the index's version, and the number of sessions that changed since; refreshes nothing.
-
-    The file is opened read-only, so that nothing changes, and SQLite creates no file next to it.
-    """
-    home = backend.unscoped.index_storage()
-    if home is not None and not isinstance(home, LocalIndexFile):
-        ((sessions, behind, texts),) = home.run(_ASK_SERVER)
-        if not sessions:
-            return IndexStatus()
-        return IndexStatus(
-            there=True, version=VERSION, sessions=sessions, behind=behind, texts=texts
-        )
-    if not found.there:
-        return found
-    stamps = backend.stamps()
-    # SQLite reads what is not yet in the file itself only if its two files next to it exist, and would
-    # create them. Without them no process has the database open, and it is complete.
-    how = "mode=ro" if found.shared else "mode=ro&immutable=1"
-    from urllib.parse import quote
-
-    place = f"file:{quote(found.path)}?{how}"
-    try:
-        with closing(
-            sqlite3.connect(place, uri=True, timeout=_PATIENCE, factory=IndexConnection)
-        ) as connection:
-            if not is_index(connection):
-                reason = f"it is damaged, or not of version {VERSION}; listings do not need it"
-                return msgspec.structs.replace(found, reason=reason)
-            known = dict(connection.run("SELECT id, stamp FROM index_session"))
-            texts = connection.run("SELECT 1 FROM sqlite_master WHERE name = 'index_words'")
-    except (sqlite3.Error, UnicodeError, TypeError, ValueError) as error:
-        return msgspec.structs.replace(found, reason=str(error))
-    behind = len({session_id for session_id, _ in known.items() ^ stamps.items()})
-    return msgspec.structs.replace(
-        found, version=VERSION, sessions=len(known), behind=behind, texts=bool(texts)
-    )
-
-
-_ASK_SERVER: Final = """
-SELECT (SELECT count(*) FROM {schema}.index_session),
-       (SELECT count(*) FROM (SELECT id FROM {schema}.index_purged
-                              UNION SELECT id FROM {schema}.sessions WHERE marked AND NOT internal) AS b),
-       EXISTS (SELECT FROM {schema}.index_log)"""

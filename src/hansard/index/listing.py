@@ -7,7 +7,7 @@ so it reveals nothing about sessions outside of a scoped store.
 import binascii
 import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -29,6 +29,12 @@ _FEW: Final = 500
 #: The longest value among the metadata that is stored as it is; a longer one is found by its hash.
 _LONGEST: Final = 200
 
+
+def _in_64_bits(number: int) -> int:
+    """Return a number that a column can hold: a larger one sorts the same."""
+    return max(-(1 << 63), min(number, (1 << 63) - 1))
+
+
 #: What a listing can be sorted by: the column, and the value of a session.
 ORDERS: Final[Mapping[str, tuple[str, Callable[[SessionInfo], Any]]]] = {
     "id": ("id", attrgetter("id")),
@@ -37,8 +43,8 @@ ORDERS: Final[Mapping[str, tuple[str, Callable[[SessionInfo], Any]]]] = {
     "title": ("title", lambda info: info.title or ""),
     "message_count": ("messages", attrgetter("message_count")),
     "bytes": ("bytes", attrgetter("bytes")),
-    "tokens": ("tokens", lambda info: info.input_tokens + info.output_tokens),
-    "cost": ("cost", attrgetter("cost")),
+    "tokens": ("tokens", lambda info: _in_64_bits(info.input_tokens + info.output_tokens)),
+    "cost": ("cost", lambda info: float(info.cost)),
 }
 
 #: Code points that no text has.
@@ -66,6 +72,7 @@ class SessionFilter(NamedTuple):
     parent: str | None = None
     archived: bool | None = None
     damaged: bool | None = None
+    held: bool | None = None
 
     def matches_id(self, session_id: str) -> bool:
         """Return whether an id begins with scope and prefix."""
@@ -101,27 +108,37 @@ def page(
     """Return some of the wanted sessions."""
     after = None if cursor is None else _read_token(cursor, order)
     conditions = clause(storage, filters)
-    if limit is None and after is None and not storage.served:
-        items = _everything(storage, conditions, order)
+    is_down = order[0] == "-"
+    column, key = ORDERS[order.removeprefix("-")]
+    if limit is None and after is None:
+        # Sorted here: 10,000 in three quarters of the time that SQLite takes to look up each of them.
+        joined = f" JOIN index_session s ON s.id = e.id{conditions.text}" if conditions.text else ""
+        items = _infos(storage, f"SELECT e.info FROM index_entry e{joined}", conditions.values)  # noqa: S608 - values are apart
+        items.sort(key=attrgetter("id"), reverse=is_down)
+        items.sort(key=key, reverse=is_down)
         return Page(_with_children(storage, items, filters.scope), None)
-    column = f"s.{ORDERS[order.removeprefix('-')][0]}"
-    sign, direction = ("<", " DESC") if order[0] == "-" else (">", "")
+    sign, direction = ("<", " DESC") if is_down else (">", "")
     if after is not None:
-        conditions = conditions.plus(f"({column}, s.id) {sign} (?, ?)", after.value, after.id)
-    rows = storage.all(
-        f"SELECT {column}, s.id, e.info FROM index_session s "  # noqa: S608 - values are apart
+        conditions = conditions.plus(f"(s.{column}, s.id) {sign} (?, ?)", after.value, after.id)
+    items = _infos(
+        storage,
+        "SELECT e.info FROM index_session s "  # noqa: S608 - as above
         f"JOIN index_entry e ON e.id = s.id{conditions.text} "
-        f"ORDER BY {column}{direction}, s.id{direction} LIMIT ?",
-        *conditions.values,
-        _UNLIMITED if limit is None else limit + 1,
+        f"ORDER BY s.{column}{direction}, s.id{direction} LIMIT ?",
+        [*conditions.values, _UNLIMITED if limit is None else limit + 1],
     )
     token = None
-    if limit is not None and len(rows) > limit:
-        rows = rows[:limit]
-        raw = msgspec.json.encode(_PageToken(order, *rows[-1][:2]))
+    if limit is not None and len(items) > limit:
+        items = items[:limit]
+        raw = msgspec.json.encode(_PageToken(order, key(items[-1]), items[-1].id))
         token = urlsafe_b64encode(raw).decode().rstrip("=")
-    items = decode_infos("\n".join([row[2] for row in rows]))
     return Page(_with_children(storage, items, filters.scope), token)
+
+
+def _infos(storage: Storage, statement: str, values: Sequence[Any]) -> list[SessionInfo]:
+    rows = storage.all(statement, *values)
+    with gc_paused(len(rows)):
+        return decode_infos("\n".join([info for (info,) in rows]))
 
 
 def _with_children(storage: Storage, items: list[SessionInfo], scope: str) -> list[SessionInfo]:
@@ -143,32 +160,6 @@ def _with_children(storage: Storage, items: list[SessionInfo], scope: str) -> li
         msgspec.structs.replace(info, children=counts[info.id]) if info.id in counts else info
         for info in items
     ]
-
-
-def _everything(storage: Storage, conditions: "_Conditions", order: str) -> list[SessionInfo]:
-    """Return all wanted sessions: 10,000 in half the time that it takes row by row.
-
-    SQLite joins the texts, so that they cross into Python as one; they are sorted here.
-    """
-    chosen = f" JOIN index_session s ON s.id = e.id{conditions.text}" if conditions.text else ""
-    (text,) = storage.one(
-        "SELECT group_concat(info, char(10)) FROM "  # noqa: S608 - values are apart
-        f"(SELECT e.info FROM index_entry e{chosen} ORDER BY e.id)",
-        *conditions.values,
-    )
-    text = text or ""
-    with gc_paused(text.count("\n")):
-        found = decode_infos(text)
-    # The outer query keeps the inner order only of a table that is stored in it.
-    if chosen:
-        found.sort(key=attrgetter("id"))
-    down = order[0] == "-"
-    if down:
-        found.reverse()
-    if order.removeprefix("-") != "id":
-        # Sorting is stable: equal ones stay in the order of their ids.
-        found.sort(key=ORDERS[order.removeprefix("-")][1], reverse=down)
-    return found
 
 
 def count(storage: Storage, filters: SessionFilter) -> int:
@@ -234,33 +225,30 @@ def clause(storage: Storage, filters: SessionFilter) -> _Conditions:
 def _simple(filters: SessionFilter) -> _Conditions:
     """Return the conditions that do not need the file system."""
     try:
-        return _encodable(filters)
+        found = _Conditions()
+        inside, values = within("s", filters)
+        if values:
+            found.plus(inside, *values)
+        for key, value in filters.where.items():
+            if value is None:
+                found.plus("s.n NOT IN (SELECT n FROM index_label WHERE key = ?)", key)
+            else:
+                ask = "s.n IN (SELECT n FROM index_label WHERE key = ? AND value = ?)"
+                found.plus(ask, key, label(value))
+        for condition, wanted in (
+            ("s.updated >= ?", None if filters.since is None else stamp(filters.since)),
+            ("s.updated < ?", None if filters.until is None else stamp(filters.until)),
+            ("replace(s.folded, ?, '') <> s.folded", filters.title.casefold() or None),
+            ("s.parent = ?", filters.parent),
+            ("s.archived = ?", filters.archived),
+            ("s.damaged = ?", filters.damaged),
+            ("s.held = ?", filters.held),
+        ):
+            if wanted is not None:
+                found.plus(condition, wanted)
     except UnicodeEncodeError:
         # A lone surrogate: no session has it.
         return _Conditions().plus("FALSE")
-
-
-def _encodable(filters: SessionFilter) -> _Conditions:
-    found = _Conditions()
-    inside, values = within("s", filters)
-    if values:
-        found.plus(inside, *values)
-    for key, value in filters.where.items():
-        if value is None:
-            found.plus("s.n NOT IN (SELECT n FROM index_label WHERE key = ?)", key)
-        else:
-            ask = "s.n IN (SELECT n FROM index_label WHERE key = ? AND value = ?)"
-            found.plus(ask, key, label(value))
-    for condition, wanted in (
-        ("s.updated >= ?", None if filters.since is None else stamp(filters.since)),
-        ("s.updated < ?", None if filters.until is None else stamp(filters.until)),
-        ("replace(s.folded, ?, '') <> s.folded", filters.title.casefold() or None),
-        ("s.parent = ?", filters.parent),
-        ("s.archived = ?", filters.archived),
-        ("s.damaged = ?", filters.damaged),
-    ):
-        if wanted is not None:
-            found.plus(condition, wanted)
     return found
 
 
@@ -289,9 +277,6 @@ def after_prefix(prefix: str) -> str | None:
     return None
 
 
-# -- page tokens --------------------------------------------------------------------------------
-
-
 def _read_token(text: str, order: str) -> _PageToken:
     """Return a page token; `ValueError` unless it is of this order."""
     try:
@@ -304,9 +289,6 @@ def _read_token(text: str, order: str) -> _PageToken:
             f"this cursor is of a listing by {found.order!r}; continue in that order, not by {order!r}"
         )
     return found
-
-
-# -- metadata -------------------------------------------------------------------------------------
 
 
 def label(value: object) -> str:

@@ -54,8 +54,9 @@ _PATIENCE: Final = "60s"
 
 _SNAPSHOT: Final = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-#: The longest word that PostgreSQL takes, in bytes; longer ones are found by their beginning, and checked.
-_LONGEST: Final = 2000
+#: Characters of a word that are stored, since PostgreSQL takes 2,046 bytes: longer ones are found by their
+#: beginning, and checked.
+_LONGEST: Final = 500
 #: The most bytes of words that it takes in one text, with what each word adds.
 _MOST: Final = 1 << 20
 _PER_WORD: Final = 16
@@ -152,13 +153,6 @@ class PostgresStorage(Storage):
     def in_place(self) -> bool:
         return True
 
-    def clear(self) -> None:
-        """Empty the tables."""
-        with self.changing():
-            for table in TABLES:
-                self.do(f"DELETE FROM {table}")  # noqa: S608 - our own names
-        self.truncate()
-
     def truncate(self) -> bool:
         """Write the tables again, without what was removed from them."""
         query = self._connections.query
@@ -175,13 +169,8 @@ class PostgresStorage(Storage):
     def abandon(self) -> None:
         pass  # the connection knows its process
 
-    # -- texts, in a table with a GIN index ---------------------------------------------------
-
     def prepare_texts(self) -> None:
         pass  # the table was created with the others
-
-    def has_texts(self) -> bool:
-        return self.one("SELECT 1 FROM index_log LIMIT 1") is not None
 
     def add_texts(self, rows: Sequence[tuple[int, str]]) -> None:
         numbers, bodies = zip(*rows, strict=True)
@@ -241,8 +230,6 @@ class PostgresStorage(Storage):
         }
 
 
-# -- words --------------------------------------------------------------------------------------
-
 #: A text to check, with its words in order; and one of which only the words are needed.
 _SPLITTING: Final = (
     WORDS,
@@ -294,30 +281,19 @@ def _splitter() -> _Splitter:
 
 
 def vector(text: str) -> str:
-    """Return the words of a text as PostgreSQL reads a `tsvector`, without positions.
+    """Return the words of a text as PostgreSQL reads a `tsvector`, as many as it takes, without positions.
 
     A word has letters and digits only, so nothing in it must be escaped.
     """
-    words = _splitter().words(text)
-    # A character has four bytes at most, so most texts are known to fit without a check of each word.
-    if 4 * len(text) + _PER_WORD * len(words) > _MOST or any(
-        len(word) > _LONGEST // 4 for word in words
-    ):
-        words = _fitting(words)
-    return " ".join([f"'{word}'" for word in words])
-
-
-def _fitting(words: list[str]) -> list[str]:
-    """Return as many of a long text's words as PostgreSQL takes, none of them too long."""
     left = _MOST
     found: dict[str, None] = {}
-    for word in words:
-        short = _cut(word)
+    for word in _splitter().words(text):
+        short = word[:_LONGEST]
         left -= len(short.encode()) + _PER_WORD
         if left < 0:
             break
-        found[short] = None
-    return list(found)
+        found[f"'{short}'"] = None
+    return " ".join(found)
 
 
 def question(expression: str) -> tuple[str, bool]:
@@ -332,18 +308,13 @@ def question(expression: str) -> tuple[str, bool]:
             excluded = excluded or term["operator"] == "NOT"
             return _OPERATORS[term["operator"]]
         words = _splitter().words_in_order(term["phrase"])
-        is_exact = len(words) == 1 and _cut(words[0]) == words[0]
+        is_exact = len(words) == 1 and len(words[0]) <= _LONGEST
         doubtful = doubtful or not is_exact
         if not words or (excluded and not is_exact):
             return _NEVER
-        quoted = [f"'{_cut(word)}'" for word in words]
-        if term["starred"] or _cut(words[-1]) != words[-1]:
+        quoted = [f"'{word[:_LONGEST]}'" for word in words]
+        if term["starred"] or len(words[-1]) > _LONGEST:
             quoted[-1] += ":*"
         return f"({' & '.join(quoted)})"
 
     return _TERM.sub(translated, expression), doubtful
-
-
-def _cut(word: str) -> str:
-    raw = word.encode()
-    return word if len(raw) <= _LONGEST else raw[:_LONGEST].decode(errors="ignore")

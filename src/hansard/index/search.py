@@ -10,7 +10,6 @@ often each word occurs in it, and how long it is. Only the newest hits are ranke
 """
 
 import re
-import sqlite3
 from collections import Counter
 from typing import Final, NamedTuple
 from unicodedata import category
@@ -53,8 +52,6 @@ MOST: Final = 256
 _TOKEN: Final = re.compile(
     r'(?P<minus>-?)"(?P<phrase>[^"]*)(?:"(?P<starred>\*?)|\Z)|(?P<word>[^\s"]+)'
 )
-
-# -- queries ------------------------------------------------------------------------------------
 
 
 def expression(text: str) -> str:
@@ -136,9 +133,6 @@ class SearchQuery(NamedTuple):
     limit: int = 20
 
 
-# -- answers ------------------------------------------------------------------------------------
-
-
 class _Way(NamedTuple):
     """How a session shows the texts of another log: through which forks, and up to which seq."""
 
@@ -152,21 +146,15 @@ class _Way(NamedTuple):
 def ask(backend: Backend, storage: Storage, query: SearchQuery) -> list[Hit] | None:
     """Return the hits, the best first; None if the one session that is searched cannot be read."""
     shown = _Shown(backend.unscoped, storage, query)
-    if not shown.is_readable():
+    if query.session is not None and not shown.is_readable(query.session):
         return None
     wanted = fetched = max(query.limit, RANKED)
     while True:
         rows = shown.rows(fetched + 1)
-        named: dict[tuple[int, int], tuple[TextLog, IndexRow]] = {}
-        for row in rows[:fetched]:
-            place = shown.place(row)
-            # What a fork shows instead of an event that it inherits is a hit only if the event is not.
-            if place not in named or place[0] == row.log.log:
-                session = shown.session(row.log, row.seq)
-                if session is not None:
-                    named[place] = (session, row)
+        found = [(shown.session(row.log, row.seq), row) for row in rows[:fetched]]
+        named = [(session, row) for session, row in found if session is not None]
         if len(named) >= wanted or len(rows) <= fetched:
-            return shown.hits(list(named.values())[:wanted])
+            return shown.hits(named[:wanted])
         fetched *= 4
 
 
@@ -188,14 +176,10 @@ class _Shown:
         for ways in self._ways.values():
             ways.sort(key=lambda way: (way.session.created, way.session.id))
 
-    def is_readable(self) -> bool:
-        """Return whether the one session that is searched can be read."""
-        if self._query.session is None:
-            return True
-        log = self._log(self._query.session)
+    def is_readable(self, session_id: str) -> bool:
+        """Return whether a session can be read."""
+        log = self._log(session_id)
         return log is not None and log.living
-
-    # -- forks ----------------------------------------------------------------------------------
 
     def _heirs(self) -> list[TextLog]:
         """Return the sessions that were forked from one that is not searched itself."""
@@ -236,8 +220,6 @@ class _Shown:
             self._logs[session_id] = find_log(self._storage, session_id)
         return self._logs[session_id]
 
-    # -- texts ----------------------------------------------------------------------------------
-
     def rows(self, limit: int) -> list[IndexRow]:
         """Return the texts that match and may be shown, the newest first."""
         query = self._query
@@ -247,7 +229,7 @@ class _Shown:
         else:
             inside, values = "k.id = ?", [query.session]
         if shown:
-            inherited = "(w.log IS NOT NULL AND d.seq <= w.upto AND d.seq > 0 AND d.stream = '')"
+            inherited = "(w.log IS NOT NULL AND d.seq <= w.upto AND d.seq > 0)"
             inside = f"({inside} OR {inherited})"
         parts = [inside]
         for condition, value in (
@@ -261,20 +243,6 @@ class _Shown:
         return self._storage.matching_texts(
             query.expression, " AND ".join(parts), values, shown, limit
         )
-
-    def place(self, row: IndexRow) -> tuple[int, int]:
-        """Return log and seq of the event that a text is of: a fork may have another text for it."""
-        log = row.log
-        passed = set()
-        while 0 < row.seq <= log.first and log.parent is not None:
-            passed.add(log.log)
-            parent = self._log(log.parent)
-            if parent is None:
-                break
-            if parent.log in passed:
-                raise sqlite3.DatabaseError(f"damaged: {parent.id!r} was forked from itself")
-            log = parent
-        return log.log, row.seq
 
     def session(self, log: TextLog, seq: int) -> TextLog | None:
         """Return the session that shows a text, the oldest if there are several; None if none does."""
@@ -298,8 +266,6 @@ class _Shown:
                 self._redactions[session_id] = redaction.of(controls)
         taken = self._redactions[session_id]
         return taken is None or seq < taken.before or seq in taken.seqs
-
-    # -- hits -----------------------------------------------------------------------------------
 
     def hits(self, found: list[tuple[TextLog, IndexRow]]) -> list[Hit]:
         """Return the best hits: by rank, then by time."""

@@ -25,7 +25,7 @@ from hansard.backend.local.index_file import LocalIndexFile
 from hansard.errors import BackendUnavailable, HansardError
 
 #: Grows when the tables, or what is written into them, change: an index of another version is rebuilt.
-VERSION: Final = 3
+VERSION: Final = 5
 
 #: Marks a database as an index of hansard ("hans" in ASCII).
 APPLICATION: Final = 0x68616E73
@@ -74,6 +74,7 @@ _SCHEMA: Final = (
         created TEXT NOT NULL, updated TEXT NOT NULL, title TEXT NOT NULL, folded TEXT NOT NULL,
         messages INTEGER NOT NULL, bytes INTEGER NOT NULL, tokens INTEGER NOT NULL, cost REAL NOT NULL,
         parent TEXT, parent_created TEXT NOT NULL, archived INTEGER NOT NULL, damaged INTEGER NOT NULL,
+        held INTEGER NOT NULL,
         workspace TEXT, workspace_id TEXT NOT NULL, unsettled INTEGER NOT NULL, state BLOB
     )""",
     "CREATE INDEX index_session_created ON index_session (created, id)",
@@ -93,21 +94,18 @@ _SCHEMA: Final = (
     # The logs whose texts can be found (`TextLog`).
     """CREATE TABLE index_log (
         log INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, created TEXT NOT NULL, living INTEGER NOT NULL,
-        first INTEGER NOT NULL, parent TEXT, at INTEGER NOT NULL, seq INTEGER NOT NULL,
-        stamp TEXT NOT NULL, checked INTEGER NOT NULL, title TEXT NOT NULL
+        parent TEXT, at INTEGER NOT NULL, seq INTEGER NOT NULL, stamp TEXT NOT NULL, title TEXT NOT NULL
     )""",
     "CREATE INDEX index_log_parent ON index_log (parent) WHERE parent IS NOT NULL",
     "CREATE INDEX index_log_deleted ON index_log (log) WHERE NOT living",
     # Messages, summaries, and the title at seq 0, with the time of the session's last activity. Forks do not
-    # inherit the title, nor an unfinished `stream`.
-    # A text at or before the log's `first` replaces what a fork inherits. The text itself is in
+    # inherit the title. A text of an inherited event replaces it in a fork. The text itself is in
     # `index_words`, a table of FTS5 that the first search creates.
     """CREATE TABLE index_text (
-        text INTEGER PRIMARY KEY, log INTEGER NOT NULL, seq INTEGER NOT NULL, stream TEXT NOT NULL,
-        time TEXT NOT NULL, role TEXT NOT NULL, size INTEGER NOT NULL
+        text INTEGER PRIMARY KEY, log INTEGER NOT NULL, seq INTEGER NOT NULL, time TEXT NOT NULL,
+        role TEXT NOT NULL, size INTEGER NOT NULL
     )""",
     "CREATE INDEX index_text_place ON index_text (log, seq)",
-    "CREATE INDEX index_text_stream ON index_text (log) WHERE stream <> ''",
     "CREATE INDEX index_text_time ON index_text (time)",
 )
 
@@ -131,21 +129,18 @@ _LOOKUP: Final = 20
 class TextLog(NamedTuple):
     """A log whose texts can be found: a row of `index_log`.
 
-    `living` is false for a session in the trash. `first` is the seq before its own events, `at` the last seq
-    that it shows of its parent, `seq` how far it was read, `stamp` the time of that event, `checked` the last
-    seq whose redactions were known when it was read.
+    `living` is false for a session in the trash. `at` is the last seq that it shows of its parent, `seq` how
+    far it was read, and `stamp` the time of that event.
     """
 
     log: int
     id: str
     created: str
     living: bool
-    first: int
     parent: str | None
     at: int
     seq: int
     stamp: str
-    checked: int
     title: str
 
 
@@ -435,14 +430,9 @@ class Storage:
 
     # -- texts, in a table of FTS5 ----------------------------------------------------------------
 
-    def has_texts(self) -> bool:
-        """Return whether there are texts."""
-        ask = "SELECT 1 FROM sqlite_master WHERE name = 'index_words'"
-        return self.one(ask) is not None
-
     def prepare_texts(self) -> None:
         """Create the table of texts, unless it exists."""
-        if self.has_texts():
+        if self.one("SELECT 1 FROM sqlite_master WHERE name = 'index_words'") is not None:
             return
         with self.changing():
             with fts5_required():
@@ -460,7 +450,7 @@ class Storage:
 
     def drop_texts(self) -> None:
         """Remove all texts."""
-        self.do("DROP TABLE index_words")
+        self.do("DROP TABLE IF EXISTS index_words")
 
     def matching_texts(
         self,

@@ -6,7 +6,7 @@ the result is stored, and continued when the session has grown.
 """
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -93,9 +93,9 @@ def stats(
     )
     total: Counter[str] = Counter()
     workspaces: Counter[str] = Counter()
-    #: Sessions, events and messages of each day; calls, tokens and cost of each model.
-    days: dict[str, list[Any]] = {}
-    models: dict[str, list[Any]] = {}
+    #: Sessions, events and messages of each day.
+    days: dict[str, list[int]] = {}
+    models: dict[str, Usage] = {}
     for n, damaged, archived, forked, workspace, created, size, saved, data in rows:
         if n in deleted:
             continue
@@ -112,15 +112,15 @@ def stats(
             _add(days, day, (0, events, messages))
             total.update(events=events, messages=messages)
         for model, used in counted.usage.items():
-            _add(models, model, msgspec.structs.astuple(used))
+            models[model] = fold.add_usage(models.get(model, Usage()), used)
     return StoreStats(
         **total,
         days={day: DayStats(*days[day]) for day in sorted(days)},
-        models={model: Usage(*models[model]) for model in sorted(models)},
+        models={model: models[model] for model in sorted(models)},
         workspaces=dict(sorted(workspaces.items())),
     )
 
 
-def _add(sums: dict[str, list[Any]], key: str, values: tuple[Any, ...]) -> None:
+def _add(sums: dict[str, list[int]], key: str, values: tuple[int, ...]) -> None:
     before = sums.get(key) or [0] * len(values)
     sums[key] = [one + more for one, more in zip(before, values, strict=True)]

@@ -1,10 +1,7 @@
 """Record the sessions that are about to change, so that an index refresh reads only those.
 
-The rules are docs/format.md, F-128 to F-134. `marks/epoch` holds the number of the current epoch. All
-processes map it, so that comparing it costs nothing. The consumer (the index) creates the file `marks/<n>`
-before it sets the epoch to n. Before a writer changes a session for the first time in an epoch, it adds the
-session's name to that file. A writer that cannot add a name removes the file: where one is missing, any
-session may have changed.
+docs/format.md, F-128 to F-134, has the files and the rules. All processes map the epoch, so that comparing it
+costs nothing.
 
 The order matters: add the name, *read the epoch again*, then write, all with the session's lock held. If the
 epoch has changed, add the name to the new file too: the old one may have been read already. A consumer that
@@ -62,8 +59,6 @@ class MarkFiles:
         """Return whether other processes find these files: the directory may have been removed."""
         return disk.inode(root, f"{names.MARKS}/{names.EPOCH}") == self.inode
 
-    # -- writers --------------------------------------------------------------------------------
-
     def mark(self, name: str) -> int:
         """Record a session that is about to change; return the epoch. The caller holds its lock."""
         while True:
@@ -96,8 +91,6 @@ class MarkFiles:
             raise OSError(errno.EFBIG, "no consumer reads it")
         if disk.write(file, line) != len(line):
             raise OSError(errno.ENOSPC, "the name was cut off")
-
-    # -- the consumer ---------------------------------------------------------------------------
 
     def begin(self) -> int:
         """Begin the next epoch, and return it: its file first. After the last possible one comes 1."""

@@ -14,11 +14,13 @@ new process does to append (docs/decisions/0033).
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import resource
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -26,9 +28,13 @@ from weakref import WeakSet, ref
 
 from hansard.clock import Backoff
 from hansard.errors import DiskFailed, HansardError, LockTimeout, UnsafePath
+from hansard.observe import WARNING, Counters, report
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
+#: In a store of a group (F-172). With setgid, what is created in a directory belongs to its group.
+GROUP_DIRECTORY_MODE = 0o2770
+GROUP_FILE_MODE = 0o660
 
 #: Errors of a file system without hard links, or at their limit.
 NO_LINKS: Final = frozenset(
@@ -126,6 +132,12 @@ class OwnedFd(int):
         close(self)
 
 
+class GroupFd(OwnedFd):
+    """A descriptor in a store of a group; so is every one that is opened in it."""
+
+    __slots__ = ()
+
+
 #: Descriptors of a session that is written to: its log, its lock and its directory.
 SESSION_FILES: Final = 3
 #: Of a store, besides its root directory: two directories, three for change marks, three for its index.
@@ -181,27 +193,26 @@ def hold_files(holder: FileHolder) -> None:
 
 
 def _release_idle_files(budget: int = 0) -> None:
-    over: list[ref[FileHolder]] = []
-    with _holders_mutex.lock:
-        excess = files_held() - budget
-        while excess > 0:
-            oldest = next(iter(_holders))
-            excess -= _holders.pop(oldest)
-            over.append(oldest)
-    for holder in over:
-        if (found := holder()) is not None:
-            found.release_files(wait=False)
+    while files_held() > budget:
+        with _holders_mutex.lock:
+            oldest = next(iter(_holders), None)
+            if oldest is not None:
+                del _holders[oldest]
+        holder = None if oldest is None else oldest()
+        if holder is not None:
+            holder.release_files(wait=False)
 
 
 def _open(path: str, flags: int, mode: int = 0o777, *, directory: int | None = None) -> OwnedFd:
     """Open a file; if too many are open, close idle ones and retry once."""
+    owned = GroupFd if isinstance(directory, GroupFd) else OwnedFd
     try:
-        return OwnedFd(os.open(path, flags, mode, dir_fd=directory))
+        return owned(os.open(path, flags, mode, dir_fd=directory))
     except OSError as error:
         if error.errno not in {errno.EMFILE, errno.ENFILE}:
             raise
     _release_idle_files()
-    return OwnedFd(os.open(path, flags, mode, dir_fd=directory))
+    return owned(os.open(path, flags, mode, dir_fd=directory))
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -252,6 +263,8 @@ def open_to_change(directory: int, name: str) -> OwnedFd:
 
 
 def _open_regular(directory: int, name: str, flags: int, *, links: int) -> OwnedFd:
+    if flags & os.O_CREAT and isinstance(directory, GroupFd):
+        _create_for_group(directory, name)
     # O_NONBLOCK: a pipe under this name must not make us wait for its other end.
     descriptor = _open(name, flags | os.O_NONBLOCK | _CLOEXEC, FILE_MODE, directory=directory)
     status = os.fstat(descriptor)
@@ -321,13 +334,27 @@ def create_file(directory: int, name: str) -> OwnedFd:
     while True:
         descriptor = _open(name, flags, FILE_MODE, directory=directory)
         try:
-            _lock(descriptor)
+            if isinstance(directory, GroupFd):
+                # The umask may have taken the group's bits. Before it has its final name, and through the
+                # descriptor: no process has to wait for the mode, and no link is followed.
+                os.fchmod(descriptor, GROUP_FILE_MODE)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             # Otherwise it was removed by a sweep before it was locked.
             if links(descriptor):
                 return descriptor
         except BaseException:
             discard(directory, name)
             raise
+
+
+def _create_for_group(directory: int, name: str) -> None:
+    """Create an empty file of a group, unless there is one: it has its mode before it has its name."""
+    from hansard.log import names as file_names
+
+    temporary = file_names.temporary("new")
+    if not present(directory, name):
+        with contextlib.suppress(FileExistsError), temporary_file(directory, temporary):
+            publish(directory, temporary, name)
 
 
 @contextlib.contextmanager
@@ -341,22 +368,12 @@ def temporary_file(directory: int, name: str) -> Iterator[OwnedFd]:
         raise
 
 
-def _lock(descriptor: int) -> None:
-    """Lock an open file, where the file system has locks: elsewhere, nothing is ever swept."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
-            raise
-
-
 def is_in_use(directory: int, name: str) -> bool:
     """Return whether a process holds the lock of a file that `create_file` created."""
-    descriptor = open_file(directory, name)
     try:
-        fcntl.flock(descriptor, SHARED)
+        fcntl.flock(open_file(directory, name), SHARED)
     except OSError:
-        return True  # or the file system has no locks, and cannot tell
+        return True  # or no one can tell
     return False
 
 
@@ -377,19 +394,33 @@ def open_root(path: str) -> OwnedFd:
     return _open(path, _DIRECTORY | _CLOEXEC)
 
 
-def make_root(path: str) -> None:
-    """Create the root directory of a store, and missing directories above it, durably."""
+def for_group(directory: int) -> GroupFd:
+    """Open a directory again, as one of a store of a group."""
+    return GroupFd(os.open(".", _DIRECTORY | _CLOEXEC, dir_fd=directory))
+
+
+def in_group_store(directory: int) -> bool:
+    """Return whether a descriptor is one in a store of a group."""
+    return isinstance(directory, GroupFd)
+
+
+def make_root(path: str, *, group: bool = False) -> None:
+    """Create the root directory of a store, and missing directories above it, durably.
+
+    `group`: they are for the group of this process, or of the directory above.
+    """
     above = os.path.dirname(path)
     missing = []
     while above and not os.path.isdir(above):
         missing.append(above)
         above = os.path.dirname(above)
-    for made in reversed(missing):
+    for made in (*reversed(missing), path):
         with contextlib.suppress(FileExistsError):
             os.mkdir(made, DIRECTORY_MODE)
-        sync_directory(_open(os.path.dirname(made) or ".", _DIRECTORY | os.O_CLOEXEC))
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, DIRECTORY_MODE)
+            if group:
+                os.fchmod(open_root(made), GROUP_DIRECTORY_MODE)
+        if made != path:
+            sync_directory(_open(os.path.dirname(made) or ".", _DIRECTORY | os.O_CLOEXEC))
 
 
 def sync_above(directory: int) -> None:
@@ -409,10 +440,33 @@ def open_directory(parent: int, name: str) -> OwnedFd:
 def make_directory(parent: int, name: str) -> bool:
     """Create a directory; return whether it is new."""
     try:
-        os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
+        if isinstance(parent, GroupFd):
+            _make_for_group(parent, name)
+        else:
+            os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
     except FileExistsError:
         return False
     return True
+
+
+def _make_for_group(parent: int, name: str) -> None:
+    """Create a directory of a group: it has its mode before it has its name."""
+    from hansard.log import names as file_names
+
+    if present(parent, name):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+    temporary = file_names.temporary("new")
+    os.mkdir(temporary, DIRECTORY_MODE, dir_fd=parent)
+    try:
+        os.fchmod(open_directory(parent, temporary), GROUP_DIRECTORY_MODE)
+        # It may replace an empty directory that another process has just created: that one tries again.
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            remove_empty(parent, temporary)
+        if isinstance(error, OSError) and error.errno == errno.ENOTEMPTY:
+            raise FileExistsError(error.errno, error.strerror, name) from error
+        raise
 
 
 def publish(directory: int, temporary: str, name: str) -> None:
@@ -507,6 +561,11 @@ def kind(status: Status) -> str:
     return kinds.get(stat.S_IFMT(status.st_mode), "other")
 
 
+def mode(status: Status) -> int:
+    """Return the permission bits, with setgid."""
+    return stat.S_IMODE(status.st_mode)
+
+
 def present(directory: int, name: str) -> bool:
     """Return whether a name exists, even as a dangling link; a refusal is an error."""
     try:
@@ -516,12 +575,17 @@ def present(directory: int, name: str) -> bool:
     return True
 
 
+def _find(directory: int, name: str) -> Status | None:
+    try:
+        return _stat(directory, name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def is_link(directory: int, name: str) -> bool:
     """Return whether a name is a symbolic link."""
-    try:
-        return kind(_stat(directory, name)) == "link"
-    except FileNotFoundError:
-        return False
+    found = _find(directory, name)
+    return found is not None and stat.S_ISLNK(found.st_mode)
 
 
 def identity(descriptor: int) -> tuple[int, int]:
@@ -537,23 +601,24 @@ def links(descriptor: int) -> int:
 
 def inode(directory: int, name: str) -> int | None:
     """Return the inode of a name; None if it does not exist."""
-    try:
-        return _stat(directory, name).st_ino
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    found = _find(directory, name)
+    return None if found is None else found.st_ino
 
 
 def is_named(directory: int, name: str, descriptor: int) -> bool:
     """Return whether a name leads to an open file."""
-    try:
-        return os.path.samestat(_stat(directory, name), os.fstat(descriptor))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    found = _find(directory, name)
+    return found is not None and os.path.samestat(found, os.fstat(descriptor))
 
 
 def may_write(directory: int) -> bool:
     """Return whether this process may create files in a directory."""
     return os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True)
+
+
+def is_member(group: int) -> bool:
+    """Return whether this process belongs to a group, or may use every file."""
+    return user() == 0 or group == os.getegid() or group in os.getgroups()
 
 
 def free_names(descriptor: int) -> int | None:
@@ -617,6 +682,8 @@ def command_of(pid: int) -> str:
 _FIRST_PAUSE: Final = 0.000_2
 #: Longest retry delay, in seconds.
 _LONGEST_PAUSE: Final = 0.002
+#: Seconds after which a wait is reported.
+_LONG: Final = 1.0
 
 SHARED: Final = fcntl.LOCK_SH | fcntl.LOCK_NB
 _EXCLUSIVE_NOW: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -641,10 +708,13 @@ class Lock:
             Python function begins, and this must not be interrupted.
     """
 
-    __slots__ = ("__weakref__", "_flock", "descriptor", "path", "release")
+    __slots__ = ("__weakref__", "_counters", "_flock", "descriptor", "path", "release")
 
-    def __init__(self, descriptor: int, path: str, *, rare: bool = False) -> None:
+    def __init__(
+        self, descriptor: int, path: str, counters: Counters | None = None, *, rare: bool = False
+    ) -> None:
         self.descriptor = descriptor
+        self._counters = counters or Counters()
         _not_inherited.add(self)
         self.path = path
         self._flock = _portalocker() if rare else _flock
@@ -679,33 +749,50 @@ class Lock:
 
     def exists(self) -> bool:
         """Return whether the lock file is still linked."""
-        try:
+        with reporting("lock", self.path):
             return links(self.descriptor) > 0
-        except OSError as error:
-            raise explain(error, "lock", self.path) from error
 
     def _wait(self, error: OSError, timeout: float, attempt: Callable[[], object]) -> None:
         """Poll for the lock: short pauses first, since most holders release it within microseconds."""
         backoff = Backoff(timeout, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        while True:
-            if error.errno != errno.EAGAIN:
-                # Not held: `flock` reports that as EAGAIN only. EACCES comes from a security module.
-                raise explain(error, "lock", self.path) from error
-            if not backoff.sleep():
-                raise self._timed_out(timeout)
-            try:
-                attempt()
-            except OSError as next_error:
-                error = next_error
-            else:
-                return
+        began = time.monotonic()
+        long = began + _LONG
+        try:
+            while True:
+                if error.errno != errno.EAGAIN:
+                    # Not held: `flock` reports that as EAGAIN only. EACCES comes from a security module.
+                    raise explain(error, "lock", self.path) from error
+                if not backoff.sleep():
+                    raise self._timed_out(timeout)
+                if time.monotonic() >= long:
+                    long = math.inf
+                    who, _ = self._holder()
+                    text = "waiting for %s for more than %g s: held by %s"
+                    report("lock", WARNING, text, self.path, _LONG, who)
+                try:
+                    attempt()
+                except OSError as next_error:
+                    error = next_error
+                else:
+                    return
+        finally:
+            # With 0, the caller only asks whether it is free.
+            if timeout:
+                self._counters.lock_waits += 1
+                self._counters.lock_wait_seconds += time.monotonic() - began
+
+    def _holder(self) -> tuple[str, int | None]:
+        """Return the process that holds the lock, for messages, and its number if it is known."""
+        holder = lock_holders().get(identity(self.descriptor))
+        if holder is None:
+            return "another process", None
+        command = command_of(holder)
+        return f"process {holder}" + (f" ({command})" if command else ""), holder
 
     def _timed_out(self, timeout: float) -> LockTimeout:
-        holder = lock_holders().get(identity(self.descriptor))
-        who = "another process"
-        if holder is not None:
-            command = command_of(holder)
-            who = f"process {holder}" + (f" ({command})" if command else "")
+        who, holder = self._holder()
+        if timeout:
+            self._counters.lock_timeouts += 1
         return LockTimeout(
             f"could not lock {self.path} within {timeout:g} s: held by {who}; "
             "nothing was changed. Retry, or stop that process if it is stuck",

@@ -38,9 +38,6 @@ _HASH_MARK: Final = "%~"  # no unit contains `~`, so no unhashed name contains t
 _SHOWN: Final = 40  # characters of a bad id or name that an error repeats
 
 
-# ------------------------------------------------------------------ ids
-
-
 def check_id(session_id: object) -> None:
     """Raise `InvalidSessionId` unless every backend can store this id (F-5)."""
     if not isinstance(session_id, str):
@@ -105,9 +102,6 @@ def new_id() -> str:
     low = 0b10 << 62 | value & (1 << 62) - 1
     text = f"{high:016x}{low:016x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-# ------------------------------------------------------------------ ids to names, and back
 
 
 def _unit(byte: int) -> str:
@@ -229,8 +223,6 @@ def _prefix(units: list[str]) -> str:
             break
     return "".join(units).rstrip(".")
 
-
-# ------------------------------------------------------------------ other file names
 
 # Compiled by their first use: an append needs none of them.
 _INDEX_DATABASE: Final = r"index-[0-9a-f]+-[0-9a-f]+\.db(-wal|-shm|-journal)?"

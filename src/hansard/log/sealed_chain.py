@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from hansard.errors import Damaged
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.format import Line, Position
-from hansard.log.sealed_segment import SealedSegment, StreamOf, compare, hash_of
+from hansard.log.sealed_segment import SealedSegment, compare, hash_of
 from hansard.log.segment import sealed_files
 from hansard.log.segment_reader import Segment, SegmentRange, SegmentReader
 
@@ -42,10 +42,19 @@ class SealedPart(NamedTuple):
         """True if the log begins here."""
         return self.reader.segment.begins
 
-    def lines(self, after: int = 0) -> Iterator[Line]:
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.reader.segment.path.rpartition("/")[2]
+
+    def pieces(self, after: int = 0) -> Iterator[SegmentRange]:
         """Yield the records from about a seq on."""
-        start = self.reader.locate(after, self.end) if after else self.start
-        for piece in self.reader.forwards(start, self.end):
+        start = self.reader.locate(after, self.end) if after > self.start.seq else self.start
+        return self.reader.forwards(start, self.end)
+
+    def lines(self, after: int = 0) -> Iterator[Line]:
+        """Yield the same, decoded."""
+        for piece in self.pieces(after):
             yield from piece.lines(format.decode_lines)
 
     def find_key(self, key: str) -> tuple[int, int] | None:
@@ -85,8 +94,6 @@ class SealedChain:
     def again(self) -> "SealedChain":
         """Return the same chain, with nothing known and nothing open."""
         return SealedChain(self._session_id, self._path, self.upto, self.open_directory)
-
-    # -- finding --------------------------------------------------------------------------------
 
     def part_with(self, seq: int) -> SealedPart:
         """Return the segment that holds an event."""
@@ -198,8 +205,6 @@ class SealedChain:
         for piece in segment.ranges():
             piece.lines(format.decode_lines)
 
-    # -- reading --------------------------------------------------------------------------------
-
     # Between two ranges, a segment may be replaced by one that begins earlier or ends later. So each range
     # comes with the seqs that count in it: those that were not returned yet.
 
@@ -211,10 +216,7 @@ class SealedChain:
         upto = min(upto, self.upto)
         seq = max(after, self._begin())
         while seq < upto:
-            part = self.part_with(seq + 1)
-            reader = part.reader
-            start = reader.locate(seq, part.end) if seq > part.start.seq else part.start
-            for piece in reader.forwards(start, part.end):
+            for piece in self.part_with(seq + 1).pieces(seq):
                 if piece.end.seq > seq:
                     yield piece, seq
                     seq = piece.end.seq
@@ -255,32 +257,26 @@ class SealedChain:
         return next((append for append in found if append is not None), None)
 
 
-def check_part(part: SealedPart, stream_of: StreamOf) -> None:
+def check_part(part: SealedPart) -> None:
     """Check every line of a segment, and its index if it has one; raise `Damaged` if anything is wrong."""
     segment = part.reader.segment
     if isinstance(segment, SealedSegment):
-        compare(segment, stream_of)
+        compare(segment)
     else:
-        for piece in part.reader.forwards(part.start, part.end):
+        for piece in part.pieces():
             segment_scan.committed(segment, piece.start, piece.data, piece.end)
 
 
-def check_chain(chain: SealedChain, active: SegmentReader, stream_of: StreamOf) -> None:
+def check_chain(chain: SealedChain, active: SegmentReader) -> None:
     """Check every byte of the sealed segments, and that each continues the one before it."""
-    seq = 0
-    first: int | None = None
-    for part, after in chain.parts():
+    seq = begin = -1
+    for part, _ in chain.parts():
         segment = part.reader.segment
-        if first is None:
-            first = part.start.seq
+        begin = part.start.seq if begin < 0 else begin
         # A later one may begin there too, if it was joined with those before it concurrently.
-        if part.begins and part.start.seq > first:
+        if part.begins and part.start.seq > begin:
             raise segment.damaged(0, "it says that the log begins here, which is wrong")
-        if part.start.seq > after:
-            raise segment.damaged(
-                0, f"it begins after event {part.start.seq}, and the one before ends at {after}"
-            )
-        check_part(part, stream_of)
+        check_part(part)
         seq = part.end.seq
     if seq < active.segment.start.seq:
         raise active.segment.damaged(0, f"the segment before ends at event {seq}")

@@ -8,15 +8,15 @@ format. `compare` checks the index against the lines; `unpack` recovers what is 
 import contextlib
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from itertools import accumulate, pairwise
+from collections.abc import Iterator
+from itertools import accumulate, count, pairwise
 from typing import Final, NamedTuple
 
 import msgspec
 
 from hansard.errors import Damaged, UnknownFormat
 from hansard.log import disk, format, segment_scan
-from hansard.log.format import DECODE_ERRORS, Line, LogEnd, Position
+from hansard.log.format import DECODE_ERRORS, LogEnd, Position
 from hansard.log.segment_reader import Segment, SegmentRange, SegmentReader
 from hansard.log.segment_scan import ScanFinding
 
@@ -73,13 +73,6 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return Position(self.offset, self.seq, self.crc)
 
 
-class IndexPage(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A page of keys: its first hash, and the CRC-32 of its bytes."""
-
-    first: int
-    crc: int
-
-
 class SegmentIndex(msgspec.Struct, frozen=True, omit_defaults=True):
     """The index of a sealed segment. docs/format.md, section 16, has the meaning of each member."""
 
@@ -96,10 +89,10 @@ class SegmentIndex(msgspec.Struct, frozen=True, omit_defaults=True):
     header_crc: int
     frames: list[Frame]
     keys: int = 0
-    pages: list[IndexPage] = []
+    #: Of each page of keys: its first hash, and the CRC-32 of its bytes.
+    pages: list[tuple[int, int]] = []
     begins: bool = True
     fingerprint: str = ""
-    parts: list[str] = []
 
     def is_possible(self) -> bool:
         """Return whether its numbers can be true: a forger can write a valid checksum.
@@ -212,9 +205,9 @@ class SealedSegment(Segment):
         """Return the first seqs of the appends whose keys have this hash."""
         pages = self.index.pages
         # The first that may hold it: equal hashes may begin at the end of the page before.
-        place = max(0, bisect_left(pages, wanted, key=lambda page: page.first) - 1)
+        place = max(0, bisect_left(pages, (wanted, 0)) - 1)
         found: list[int] = []
-        while place < len(pages) and pages[place].first <= wanted:
+        while place < len(pages) and pages[place][0] <= wanted:
             found += [seq for key, seq in self.page(place) if key == wanted]
             place += 1
         return found
@@ -225,38 +218,31 @@ class SealedSegment(Segment):
         at = self._index_at + SKIPPABLE.size + place * PAGE * KEY.size
         data = self.file_bytes(at, max(0, count) * KEY.size)
         # Always checked: an append whose key is overlooked is made twice.
-        if format.crc32(data) != self.index.pages[place].crc:
+        if format.crc32(data) != self.index.pages[place][1]:
             raise self.damaged(at, "checksum mismatch in the keys of the index")
         return KEY.iter_unpack(data)
-
-    def frame_alone(self, place: int, most: int = LARGEST_FRAME) -> bytes:
-        """Return the content of a frame, even if the index is wrong about its size."""
-        at = self._frames_at[place]
-        return self._decompress(self.file_bytes(at, self.index.frames[place].length), at, most)
 
     def _frame(self, place: int) -> bytes:
         """Return the lines of a frame."""
         for known, data in self._cache:
             if known == place:
                 return data
-        size = self.sizes[place][1]
-        data = self.frame_alone(place, size)
-        if len(data) != size:
-            raise self.damaged(self._frames_at[place], "a frame is shorter than the index says")
-        self._cache = ((place, data), *self._cache[:1])
-        return data
-
-    def _decompress(self, data: bytes, at: int, most: int) -> bytes:
         import zstandard
 
+        at, (length, size) = self._frames_at[place], self.sizes[place]
+        data = self.file_bytes(at, length)
         try:
             # Refused before memory is allocated: both the index and the frame may be forged.
-            if most > LARGEST_FRAME or not 0 <= zstandard.frame_content_size(data) <= most:
+            if size > LARGEST_FRAME or not 0 <= zstandard.frame_content_size(data) <= size:
                 raise self.damaged(at, "a frame claims to hold more than it should")
             # A new one each time, which costs little: threads and signal handlers cannot share one.
-            return zstandard.ZstdDecompressor().decompress(data, max_output_size=most)
+            data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
         except zstandard.ZstdError as error:
             raise self.damaged(at, f"not a frame of zstd: {error}") from error
+        if len(data) != size:
+            raise self.damaged(at, "a frame is shorter than the index says")
+        self._cache = ((place, data), *self._cache[:1])
+        return data
 
     def file_bytes(self, offset: int, length: int) -> bytes:
         """Return bytes of the file."""
@@ -328,20 +314,13 @@ def hash_of(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
 
 
-# -- the index compared with the lines -----------------------------------------------------------
-
-#: Returns the stream of which a record holds some text; None for most.
-StreamOf = Callable[[Line], str | None]
-
-
-def compare(sealed: SealedSegment, stream_of: StreamOf) -> None:
+def compare(sealed: SealedSegment) -> None:
     """Check every line of a sealed segment, and every member of its index; raise if one is wrong."""
     sealed.check()
     index = sealed.index
     line = format.decode_line(sealed.read(0, index.header))
     header = format.decode_header(line.data)
     keys: list[tuple[int, int]] = []
-    streams: set[str] = set()
     ctl, last, time = 0, index.before, ""
     for piece in sealed.ranges():
         for seen, record in segment_scan.committed(sealed, piece.start, piece.data, piece.end):
@@ -349,8 +328,6 @@ def compare(sealed: SealedSegment, stream_of: StreamOf) -> None:
                 keys.append((hash_of(record.key), record.seq))
             if record.control:
                 ctl = seen.offset
-            if (stream := stream_of(record)) is not None:
-                streams.add(stream)
             last, time = record.seq, record.time
     keys.sort()
     pages = range(len(index.pages))
@@ -365,17 +342,17 @@ def compare(sealed: SealedSegment, stream_of: StreamOf) -> None:
         ("time", index.time, time),
         ("ctl", index.ctl, ctl),
         ("keys", [key for place in pages for key in sealed.page(place)], keys),
-        ("pages", [page.first for page in index.pages], [key for key, _ in keys[::PAGE]]),
-        ("parts", streams - set(index.parts), set()),
+        ("pages", [first for first, _ in index.pages], [key for key, _ in keys[::PAGE]]),
     ):
         if said != found:
             raise sealed.damaged(0, f"the index is wrong: `{member}` differs from the lines")
 
 
-# -- frame recovery ------------------------------------------------------------------------------
-
 #: Replaces a frame that cannot be decompressed: a line that proves nothing.
 _LOST_FRAME: Final = b"\0\n"
+
+#: What follows the last frame: the index, or nothing.
+_ENDS: Final = (SKIPPABLE.pack(INDEX_MAGIC, 0)[:4], b"")
 
 #: Bytes given to zstd at once, of a frame whose end is not known.
 _STEP: Final = 1024
@@ -394,61 +371,38 @@ class Unpacked(NamedTuple):
 def unpack(descriptor: int, path: str, target: int) -> Unpacked:
     """Write the lines of a sealed segment to a file, as far as they can be decompressed.
 
-    The index tells where each frame is. Without it, frames are
-    decompressed in order, up to the first that is damaged.
+    The index tells where each frame begins. Without it, the first damaged frame is the last.
     """
     known_at: dict[int, int] = {}
-    size, last = 0, b""
+    findings: list[ScanFinding] = []
     last_seq: int | None = None
+    sealed: SealedSegment | None = None
     try:
         sealed = SealedSegment(descriptor, path, None)
     except Damaged as error:
-        findings = [ScanFinding(error.offset, 0, error.reason)]
-        frames = _frames_in_order(descriptor, findings)
+        findings.append(ScanFinding(error.offset, 0, error.reason))
     else:
-        findings = []
         last_seq = sealed.index.last
-        frames = _frames_by_index(sealed, findings)
-    for crc, lines in frames:
-        if crc is not None:
-            known_at[size] = crc
+    at = size = 0
+    lines = b""
+    for place in count():
+        done = place == len(sealed.sizes) if sealed else disk.read_at(descriptor, 4, at) in _ENDS
+        if done:
+            break
+        lines, length = _next_frame(descriptor, at)
+        expected = length or disk.size(descriptor) - at, len(lines)
+        if sealed is not None:
+            known_at[size] = sealed.index.frames[place].crc
+            expected = sealed.sizes[place]
+        if (length, len(lines)) != expected:
+            findings.append(ScanFinding(at, expected[0], "not the frame of zstd that was written"))
+            lines = lines or _LOST_FRAME
         disk.write_all(target, lines)
         size += len(lines)
-        last = lines or last
-    if last and not last.endswith(b"\n"):
+        at += expected[0]
+    if lines and not lines.endswith(b"\n"):
         disk.write_all(target, b"\n")
     return Unpacked(last_seq, findings, known_at)
-
-
-def _frames_by_index(
-    sealed: SealedSegment, findings: list[ScanFinding]
-) -> Iterator[tuple[int | None, bytes]]:
-    """Yield the running checksum and the lines of each frame; add damage to the findings."""
-    at = 0
-    for place, (length, size) in enumerate(sealed.sizes):
-        try:
-            lines = sealed.frame_alone(place)
-            reason = "" if len(lines) == size else "a frame has another size than the index says"
-        except Damaged as error:
-            lines, reason = _LOST_FRAME, error.reason
-        if reason:
-            findings.append(ScanFinding(at, length, reason))
-        yield sealed.index.frames[place].crc, lines
-        at += length
-
-
-def _frames_in_order(
-    descriptor: int, findings: list[ScanFinding]
-) -> Iterator[tuple[int | None, bytes]]:
-    """Yield the lines of the frames of a file without an index, up to the first that is damaged."""
-    at, end = 0, disk.size(descriptor)
-    while at < end and disk.read_at(descriptor, 4, at) != SKIPPABLE.pack(INDEX_MAGIC, 0)[:4]:
-        lines, length = _next_frame(descriptor, at)
-        if not length:
-            findings.append(ScanFinding(at, end - at, "not a frame of zstd"))
-            lines, length = _LOST_FRAME, end - at
-        yield None, lines
-        at += length
 
 
 def _next_frame(descriptor: int, at: int) -> tuple[bytes, int]:

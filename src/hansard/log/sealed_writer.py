@@ -23,12 +23,12 @@ from hansard.log.sealed_segment import (
     SKIPPABLE,
     VERSION,
     Frame,
-    IndexPage,
     SegmentIndex,
     hash_of,
     seek_table,
 )
 from hansard.log.segment_reader import SegmentRange
+from hansard.log.session_files import SEALED
 
 #: A large file is synced in steps of this many bytes: on some file systems, a small append would otherwise
 #: wait until all unwritten data are on the disk.
@@ -46,7 +46,6 @@ class SealedWriter:
         begins: the log begins here.
         fingerprint: a digest of what was taken out.
         ctl: the offset of the latest control record; the caller of `copy` sets it.
-        parts: the streams of which parts were kept because their end is not known.
     """
 
     descriptor: int
@@ -60,7 +59,6 @@ class SealedWriter:
 
     def __post_init__(self) -> None:
         self.ctl = 0
-        self.parts: list[str] = []
         self._start = self.position
         self._time = ""
         self._keys: list[tuple[int, int]] = []
@@ -82,6 +80,13 @@ class SealedWriter:
             self.ctl = end.offset
         self._count(line)
         self._put(raw, line.seq, crc)
+
+    def note_sealed(self, time: str) -> None:
+        """Add the note that ends an active segment when it is sealed."""
+        seq, crc = self.position.seq, self.position.crc
+        data = {"shut": [SEALED]}
+        line, crc = format.note(SEALED, seq, time.encode(), data, crc, ctl=self.ctl)
+        self._put(line, seq, crc)
 
     def _count(self, line: Line) -> None:
         self._time = line.time
@@ -151,10 +156,25 @@ class SealedWriter:
     def finish(self) -> SegmentIndex:
         """Write the index and the seek table, and sync."""
         self._end_frames()
+        index, tail = self._tail(self._frames, self._sizes)
+        disk.write_all(self.descriptor, tail)
+        disk.sync(self.descriptor)
+        return index
+
+    def size_of_one_frame(self) -> int:
+        """Return the size of the file if its lines were one frame and none were added. Write nothing."""
+        lines = b"".join(self._lines)
+        length = len(self.compress(lines))
+        start = self._frame_start
+        frame = Frame(length, start.offset, start.seq, start.crc)
+        return length + len(self._tail([frame], [len(lines)])[1])
+
+    def _tail(self, frames: list[Frame], sizes: list[int]) -> tuple[SegmentIndex, bytes]:
+        """Return the index, and the bytes that follow the frames."""
         keys = b"".join(KEY.pack(*key) for key in sorted(self._keys))
         size = PAGE * KEY.size
         pages = [
-            IndexPage(KEY.unpack_from(keys, at)[0], format.crc32(keys[at : at + size]))
+            (KEY.unpack_from(keys, at)[0], format.crc32(keys[at : at + size]))
             for at in range(0, len(keys), size)
         ]
         index = SegmentIndex(
@@ -169,17 +189,14 @@ class SealedWriter:
             ctl=self.ctl,
             header=self._start.offset,
             header_crc=self._start.crc,
-            frames=self._frames,
+            frames=frames,
             keys=len(self._keys),
             pages=pages,
             begins=self.begins,
             fingerprint=self.fingerprint,
-            parts=self.parts,
         )
         text = msgspec.json.encode(index)
         body = keys + text + INDEX_END.pack(len(text), format.crc32(text), OURS)
-        lengths = [frame.length for frame in self._frames]
-        table = seek_table(list(zip(lengths, self._sizes, strict=True)))
-        disk.write_all(self.descriptor, SKIPPABLE.pack(INDEX_MAGIC, len(body)) + body + table)
-        disk.sync(self.descriptor)
-        return index
+        lengths = [frame.length for frame in frames]
+        table = seek_table(list(zip(lengths, sizes, strict=True)))
+        return index, SKIPPABLE.pack(INDEX_MAGIC, len(body)) + body + table

@@ -6,9 +6,11 @@ A segment gets its name complete, with header and first records, or not at all (
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from hansard.log import disk, format, names
 from hansard.log.format import Position
-from hansard.log.segment_reader import Segment
+from hansard.log.segment_reader import Segment, SegmentReader
 
 _NOT_ACKNOWLEDGED: Final = "this append was not acknowledged"
 
@@ -23,6 +25,19 @@ def header(
     data = {"version": format.VERSION, "session": session_id, **(facts or {})}
     line, crc = format.note("header", before, time, data, 0)
     return line, Position(len(line), before, crc)
+
+
+def next_header(reader: SegmentReader, end: Position, previous: format.Previous) -> bytes:
+    """Return the header of the segment that continues the active one after a position."""
+    segment = reader.segment
+    facts: dict[str, Any] = {"previous": previous, "created": segment.time}
+    if segment.previous is None:
+        line = reader.first(end)
+        # Without its data: what is erased one day must not remain in headers.
+        facts["first"] = {"seq": line.seq, "time": line.time, "kind": line.kind}
+    elif segment.first_record:
+        facts["first"] = msgspec.Raw(segment.first_record)
+    return header(segment.session_id, before=previous.seq, time=format.now(), facts=facts)[0]
 
 
 def sealed_files(directory: int, first: int) -> tuple[list[tuple[int, str]], list[str]]:

@@ -98,8 +98,6 @@ class SessionFiles:
         self.numbers = NOWHERE
         self.marked = UNMARKED
 
-    # -- reading --------------------------------------------------------------------------------
-
     def refresh(self, *, to_append: bool = False) -> tuple[SegmentReader, LogEnd] | None:
         """Read the end of the log; None if there is no such session (yet).
 
@@ -152,7 +150,7 @@ class SessionFiles:
             # In its place, a writer was about to begin when the session was deleted.
             if not self._from_trash:
                 raise deleted(self.session_id)
-            segment = self._segment_in(self.root.open_in(names.TRASH, self.name))
+            segment = self._segment_in(self.root.open_in(self.root.trash, self.name))
         if segment is None:
             return False
         # In this order: with an old end, a new file would look as if it had been cut.
@@ -190,8 +188,6 @@ class SessionFiles:
         name = f"{self.name}/{names.LOG}"
         with disk.reporting("open", self.path):
             return disk.is_named(self.root.sessions, name, self.reader.segment.descriptor)
-
-    # -- sealed segments ------------------------------------------------------------------------
 
     def chain(self, reader: SegmentReader) -> SealedChain | None:
         """Return the sealed segments before the active one; None if there are none."""
@@ -266,8 +262,6 @@ class SessionFiles:
         ):
             disk.remove(directory, names.CHECKPOINT)
 
-    # -- writing --------------------------------------------------------------------------------
-
     def mark(self) -> None:
         """Record that the session is about to change. The caller holds the lock, or marks again later."""
         with self.mutex:
@@ -297,11 +291,11 @@ class SessionFiles:
                 else:
                     break
                 # A restore or a purge has removed the directory since it was opened.
-            lock = Lock(file, path)
-            if self._adopt(directory):
+            lock = Lock(file, path, self.root.counters)
+            self.directory = directory
+            if self.adopt():
                 # Left by a kill when the session was begun: nothing else creates temporary files.
                 sweep(directory)
-            self.directory = directory
             self.open_parent()
             self.lock = lock
             return lock
@@ -311,23 +305,17 @@ class SessionFiles:
         with disk.reporting("open", self.root.path, "nothing was appended"):
             self.parent = self.root.sessions
 
-    def adopt(self) -> bool:
+    def adopt(self) -> SegmentReader | None:
         """Open the segment to append, if there is one by now. The caller holds lock and mutex."""
-        return self._adopt(self.directory)
-
-    def _adopt(self, directory: int) -> bool:
-        segment = open_segment(directory, self.path, self.session_id, writable=True)
-        if segment is None:
-            self.reader = None
-            self.end = None
-            return False
-        if self.reader is not None and self.reader.segment.identity() == segment.identity():
+        segment = open_segment(self.directory, self.path, self.session_id, writable=True)
+        reader = self.reader
+        if segment and reader and reader.segment.identity() == segment.identity():
             # The same file, opened again to write: what is known of it stays true.
-            self.reader.segment = segment
-        else:
-            self.reader = SegmentReader(segment)
-            self.end = None
-        return True
+            reader.segment = segment
+            return reader
+        self.end = None
+        self.reader = None if segment is None else SegmentReader(segment)
+        return self.reader
 
 
 def _log_identity(segment: Segment) -> tuple[str, int]:

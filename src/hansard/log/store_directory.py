@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import shlex
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -13,12 +14,14 @@ from hansard.errors import (
     DiskFailed,
     ReadOnly,
     SessionDeleted,
+    SessionNotFound,
     StoreNotFound,
     UnknownFormat,
     UnsafePath,
 )
 from hansard.log import disk, format, names
 from hansard.log.change_marks import ChangeMarks
+from hansard.observe import Counters
 
 #: Longer than the resolution of a file system's clock, in nanoseconds; some count in seconds.
 _TICK: Final = 100_000_000
@@ -29,6 +32,7 @@ _TRIES: Final = 5
 
 _MARKER_LIMIT: Final = 64 * 1024
 _MARKER_TEXT: Final = b'{"hansard":"store","version":%d}\n' % format.VERSION
+_GROUP_TEXT: Final = _MARKER_TEXT.replace(b"}", b',"group":true}')
 
 #: What a directory may contain and still become a store: what another process is creating.
 _OURS: Final = frozenset(
@@ -39,6 +43,7 @@ _OURS: Final = frozenset(
 class _Marker(msgspec.Struct):
     version: int
     hansard: str = ""
+    group: bool = False
 
 
 _decode_marker = msgspec.json.Decoder(_Marker).decode
@@ -54,14 +59,21 @@ class StoreDirectory:
             that could not be written either.
         marks: the change marks, which the index reads.
         named: `sync_names` was done.
+        counters: what was done in the store since it was opened.
     """
 
-    def __init__(self, path: str, *, create: bool, read_only: bool) -> None:
+    #: The names of the directories of logs, and of those that can be purged.
+    home = names.SESSIONS
+    trash = names.TRASH
+
+    def __init__(self, path: str, *, create: bool, read_only: bool, group: bool = False) -> None:
         self.path = disk.absolute(path)
         self.read_only = read_only
+        self._group = group
         self.failed: set[str] = set()
         self.marks = ChangeMarks()
         self.named = False
+        self.counters = Counters()
         #: The open directories, by name; the root has an empty name. None after `close`.
         self._parts: dict[str, disk.OwnedFd] | None = {}
         disk.open_stores.add(self)
@@ -83,7 +95,7 @@ class StoreDirectory:
         except FileNotFoundError:
             if not create:
                 raise missing from None
-            disk.make_root(self.path)
+            disk.make_root(self.path, group=self._group)
             parts[""] = disk.open_root(self.path)
         self._check_owner()
         try:
@@ -91,9 +103,17 @@ class StoreDirectory:
         except FileNotFoundError:
             if not create:
                 raise missing from None
+            if self._group:
+                self._use_as_group()
             self._make()
             text = disk.read_all(self.descriptor, names.MARKER, _MARKER_LIMIT)
-        self._check_marker(text)
+        if self._check_marker(text).group:
+            self._use_as_group()
+        elif self._group and not self.read_only:
+            raise UnsafePath(
+                f"{self.path} was not created as a store of a group; create another with group=True, and "
+                "copy the sessions to it"
+            )
         for name in (names.SESSIONS, names.TRASH):
             self._part(name)
 
@@ -101,13 +121,41 @@ class StoreDirectory:
         """Raise if another user owns the directory, and so could read or replace its files.
 
         For example, another user may have created it in /tmp. Root may use every directory, and every user
-        may use root's.
+        may use root's. Who says `group=True` trusts the group of the directory.
         """
-        owner, user = disk.status(self.descriptor).st_uid, disk.user()
-        if not self.read_only and user != 0 and owner not in {user, 0}:
+        status, user = disk.status(self.descriptor), disk.user()
+        owner = status.st_uid
+        if self.read_only or user == 0 or owner in {user, 0}:
+            return
+        offered = disk.is_member(status.st_gid) and disk.mode(status) == disk.GROUP_DIRECTORY_MODE
+        if not (offered and self._group):
+            hint = ", group=True if it is for your group," if offered else ""
             raise UnsafePath(
-                f"{self.path} belongs to uid {owner}; use your own directory or read_only=True"
+                f"{self.path} belongs to uid {owner}; use your own directory{hint} or read_only=True"
             )
+
+    def _use_as_group(self) -> None:
+        """Create everything for the group of the root directory; raise if that cannot work (F-172)."""
+        root = self.descriptor
+        assert self._parts is not None  # being opened
+        self._parts[""] = disk.for_group(root)
+        if self.read_only:
+            return
+        group = disk.status(root).st_gid
+        if not disk.is_member(group):
+            raise UnsafePath(
+                f"{self.path} is for group {group}, to which this process does not belong; add its user to "
+                "that group, or use read_only=True"
+            )
+        for name in (".", names.SESSIONS, names.TRASH, names.INTERNAL, names.MARKS):
+            with contextlib.suppress(FileNotFoundError):
+                status = disk.status(root, name)
+                if status.st_gid != group or disk.mode(status) != disk.GROUP_DIRECTORY_MODE:
+                    raise UnsafePath(
+                        f"{self.path}/{name}: a store of a group needs group {group} and mode 2770, and this "
+                        f"has group {status.st_gid} and mode {disk.mode(status):o}; nothing was changed. "
+                        f"Let its owner run: {_chmod(self.path, group)}"
+                    )
 
     def _make(self) -> None:
         """Turn an empty directory into a store. Several processes may do this concurrently."""
@@ -127,13 +175,13 @@ class StoreDirectory:
             contextlib.suppress(FileExistsError),
             disk.temporary_file(root, temporary) as descriptor,
         ):
-            disk.write_all(descriptor, _MARKER_TEXT)
+            disk.write_all(descriptor, _GROUP_TEXT if disk.in_group_store(root) else _MARKER_TEXT)
             disk.sync(descriptor)
             # The marker comes last: a directory with it is a complete store.
             disk.publish(root, temporary, names.MARKER)
         self.sync_names()
 
-    def _check_marker(self, text: bytes) -> None:
+    def _check_marker(self, text: bytes) -> _Marker:
         """Check that it is a store, then its version (F-1, F-2)."""
         path = f"{self.path}/{names.MARKER}"
         try:
@@ -147,6 +195,7 @@ class StoreDirectory:
                 f"{path}: unsupported store version {marker.version} (supported: {format.VERSION}); "
                 "nothing was changed. Upgrade hansard"
             )
+        return marker
 
     def sync_names(self) -> None:
         """Make the directory entries of the root, and of the directories in it, durable.
@@ -178,11 +227,11 @@ class StoreDirectory:
     @property
     def sessions(self) -> int:
         """The directory of sessions; -1 if it is missing and the store is read-only."""
-        return self._part(names.SESSIONS)
+        return self._part(self.home)
 
     @property
     def _trash(self) -> int:
-        return self._part(names.TRASH)
+        return self._part(self.trash)
 
     def _part(self, name: str) -> int:
         """Return an open directory; -1 if it is missing and was not created."""
@@ -228,10 +277,10 @@ class StoreDirectory:
 
     def path_of(self, name: str, file: str = "") -> str:
         """Return the path of a session's directory or of a file in it, for messages."""
-        return f"{self.path}/{names.SESSIONS}/{name}" + (f"/{file}" if file else "")
+        return f"{self.path}/{self.home}/{name}" + (f"/{file}" if file else "")
 
     def _path_in_trash(self, name: str) -> str:
-        return f"{self.path}/{names.TRASH}/{name}"
+        return f"{self.path}/{self.trash}/{name}"
 
     def open_session(
         self, session_id: str, name: str, *, create: bool = False, from_trash: bool = False
@@ -241,11 +290,11 @@ class StoreDirectory:
         Raises if it is in the trash, unless `from_trash`: then it is opened there.
         """
         second_try = False
-        while (found := self.open_in(names.SESSIONS, name)) is None:
+        while (found := self.open_in(self.home, name)) is None:
             if self.in_trash(name):
                 if not from_trash:
                     raise deleted(session_id)
-                found = self.open_in(names.TRASH, name)
+                found = self.open_in(self.trash, name)
                 if found is not None:
                     break
                 continue  # restored or purged concurrently
@@ -259,7 +308,7 @@ class StoreDirectory:
         return found
 
     def open_in(self, part: str, name: str) -> disk.OwnedFd | None:
-        """Open the directory of a name in `SESSIONS` or in `TRASH`; None if there is none."""
+        """Open the directory of a name in `home` or in `trash`; None if there is none."""
         try:
             directory = self._part(part)
             # Otherwise the store is read-only, and that directory is missing.
@@ -274,12 +323,12 @@ class StoreDirectory:
         deadline = time.monotonic() + timeout
         path = self.path_of(name, names.LOCK)
         for _ in range(_TRIES):
-            directory = self.open_in(names.SESSIONS, name)
+            directory = self.open_in(self.home, name)
             if directory is None:
                 return  # deleted with its lock held
             try:
                 # Another open file: what this process holds through its own is held, too.
-                lock = disk.Lock(disk.open_file(directory, names.LOCK), path)
+                lock = disk.Lock(disk.open_file(directory, names.LOCK), path, self.counters)
             except FileNotFoundError:
                 return  # no process has written here since it was lost
             except OSError as error:
@@ -287,6 +336,44 @@ class StoreDirectory:
             lock.pass_through(max(0.0, deadline - time.monotonic()))
             if lock.exists():
                 return
+
+    @contextlib.contextmanager
+    def holding(self, name: str, timeout: float) -> Iterator[bool]:
+        """Hold the lock of a session, in the trash or not; False if there is no such directory."""
+        for _ in range(_TRIES):
+            with disk.reporting("open", self.path_of(name)):
+                there = disk.present(self.sessions, f"{name}/{names.LOG}")
+            part = names.SESSIONS if there else names.TRASH
+            directory = self.open_in(part, name)
+            if directory is None:
+                continue  # missing, or moved concurrently
+            path = f"{self.path}/{part}/{name}/{names.LOCK}"
+            try:
+                # Another open file: the lock of this process's writer does not count as held.
+                file = disk.open_file(directory, names.LOCK, writable=True, create=True)
+                lock = disk.Lock(file, path, self.counters)
+                del file
+            except OSError as error:
+                if error.errno != errno.ENOENT or disk.links(directory):
+                    raise disk.explain(error, "open", path) from error
+                continue  # purged concurrently
+            try:
+                lock.acquire(timeout)
+                with disk.reporting("lock", path):
+                    # Otherwise it was purged, or replaced by a repair, before the lock was taken.
+                    found = any(
+                        disk.is_named(where, f"{name}/{names.LOCK}", lock.descriptor)
+                        for where in (self.sessions, self._trash)
+                    )
+                if found:
+                    yield True
+                    return
+            finally:
+                lock.release()
+                # An error keeps this frame: it must not keep files open.
+                lock.close()
+                del directory
+        yield False
 
     def in_trash(self, name: str) -> bool:
         """Return whether a deleted session of this name is in the trash."""
@@ -368,7 +455,7 @@ class StoreDirectory:
 
     def directories(self) -> Iterator[str]:
         """Yield all names in the directory of sessions, unchecked."""
-        with disk.reporting("list", f"{self.path}/{names.SESSIONS}"):
+        with disk.reporting("list", f"{self.path}/{self.home}"):
             if self.sessions >= 0:
                 yield from disk.names(self.sessions)
 
@@ -389,15 +476,6 @@ class StoreDirectory:
     def holds_log(self, name: str) -> bool:
         """Return whether a log exists, readable or not."""
         return _holds_log(self.sessions, name)
-
-    def population(self) -> str:
-        """Return a string that changes when a directory of a session is created or moved; "" if unknown."""
-        try:
-            parts = [disk.status(self.descriptor, part) for part in (names.SESSIONS, names.TRASH)]
-        except OSError:
-            return ""
-        found = [(part.st_ino, part.st_mtime_ns, part.st_size) for part in parts]
-        return str(found) if all(is_past(changed) for _, changed, _ in found) else ""
 
     # -- staging --------------------------------------------------------------------------------
 
@@ -440,22 +518,21 @@ class InternalDirectory(StoreDirectory):
     They are never in the trash, and no change mark names them.
     """
 
+    home = names.INTERNAL
+    #: A log that is dropped is removed like one in the trash.
+    trash = names.INTERNAL
+
     def __init__(self, store: StoreDirectory) -> None:
         self._store = store
         self.named = False
         self.path = store.path
         self.read_only = store.read_only
         self.failed = set()
+        self.counters = store.counters
         self.marks = ChangeMarks(used=False)
 
     def _part(self, name: str) -> int:
-        # A log that is dropped is removed like one in the trash.
-        moved = name in {names.SESSIONS, names.TRASH}
-        return self._store._part(names.INTERNAL if moved else name)  # noqa: SLF001 - the same class
-
-    def path_of(self, name: str, file: str = "") -> str:
-        """Return the path of a log's directory or of a file in it, for messages."""
-        return f"{self.path}/{names.INTERNAL}/{name}" + (f"/{file}" if file else "")
+        return self._store._part(name)  # noqa: SLF001 - the same class
 
     def open_session(
         self, session_id: str, name: str, *, create: bool = False, from_trash: bool = False
@@ -469,9 +546,6 @@ class InternalDirectory(StoreDirectory):
     def in_trash(self, name: str) -> bool:  # noqa: ARG002 - as in the base class
         """Return False."""
         return False
-
-    def _path_in_trash(self, name: str) -> str:
-        return self.path_of(name)
 
     def hold(self, name: str) -> disk.Lock:
         """Take the lock of a log's holder (F-160); create its file if it is missing."""
@@ -525,6 +599,20 @@ def sweep(directory: int) -> None:
         # Skip one that is in use, or was removed or renamed concurrently.
         with contextlib.suppress(OSError):
             disk.remove_unused(directory, name)
+
+
+def _chmod(path: str, group: int) -> str:
+    """Return the commands that make a store one of a group."""
+    place = shlex.quote(path)
+    return (
+        f"chgrp -R {group} {place}; chmod -R u=rwX,g=rwX,o= {place}; "
+        f"find {place} -type d -exec chmod g+s {{}} +"
+    )
+
+
+def not_found(session_id: str, where: str = "this store") -> SessionNotFound:
+    """Return the error for a session that does not exist."""
+    return SessionNotFound(f"no session {session_id!r} in {where}")
 
 
 def deleted(session_id: str) -> SessionDeleted:

@@ -4,9 +4,9 @@
 """
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,36 +19,24 @@ from hansard.log.segment_reader import PIECE, Segment, SegmentReader
 _PENDING: Final = 1 << 20
 
 
-class EventFields(Protocol):
-    """What becomes one record. `data` is a JSON object, as bytes."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def data(self) -> bytes: ...
-    @property
-    def control(self) -> bool: ...
-    @property
-    def time(self) -> str | None: ...
-
-
 class AppendRequest(msgspec.Struct, frozen=True, gc=False):
     """Events to append to a session, all or none, and the conditions.
 
     A struct, because it costs 30 ns, and a named tuple 400.
     """
 
-    events: Sequence[EventFields]
+    #: `event.event.NewEvent`s: only their fields are known here.
+    events: Sequence[Any]
     #: The idempotency key: if an earlier append has it, its events are returned instead.
     key: str | None = None
     #: The session's last seq, 0 if it does not exist; otherwise `SeqConflict`.
     expected_seq: int | None = None
     #: The session must not exist; otherwise `SessionExists`.
     new_only: bool = False
-    #: The seq before the first event, if this append begins the session.
-    before: int = 0
     #: False: return without a sync; a later append or `sync` makes the events durable.
     durable: bool = True
+    #: Called when nothing else can be appended before these events; if it raises, nothing is appended.
+    check: Callable[[], object] | None = None
 
     def refusal(
         self, session_id: str, seq: int, *, exists: bool
@@ -187,7 +175,7 @@ class KeyIndex:
 class WriteBatch:
     """Lines to be written with one call, and the end of the log as it will be after them."""
 
-    __slots__ = ("crc", "ctl", "fresh", "lines", "offset", "seq", "shut", "time")
+    __slots__ = ("crc", "ctl", "fresh", "lines", "offset", "recovered", "seq", "shut", "time")
 
     def __init__(self, start: Position, ctl: int, *, fresh: bool = False) -> None:
         """`fresh`: the session does not exist yet."""
@@ -196,6 +184,8 @@ class WriteBatch:
         self.crc = start.crc
         self.ctl = ctl
         self.fresh = fresh
+        #: Bytes of the torn tail that it closes.
+        self.recovered = 0
         self.shut: tuple[str, ...] = ()
         self.time = ""
         self.lines: list[bytes] = []
@@ -258,6 +248,7 @@ class WriteBatch:
             self.lines.append(format.TORN)
             self._skip(format.TORN)
         begin = end.position.offset
+        self.recovered = end.size - begin
         facts: dict[str, Any] = {"offset": begin, "bytes": self.offset - begin}
         if end.shut:
             facts["shut"] = list(end.shut)

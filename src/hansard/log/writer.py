@@ -8,8 +8,9 @@ processes can sync at the same time.
 
 import contextlib
 import errno
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, Literal
 
 import msgspec
 
@@ -18,7 +19,6 @@ from hansard.errors import (
     DiskFailed,
     HansardError,
     SessionDeleted,
-    SessionNotFound,
     SyncFailed,
     UnknownFormat,
 )
@@ -26,10 +26,10 @@ from hansard.log import disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.format import LogEnd, Position
 from hansard.log.group_commit import GroupCommit
-from hansard.log.segment import create_segment, header, replace_segment, sealed_files
+from hansard.log.segment import create_segment, header, next_header, replace_segment, sealed_files
 from hansard.log.segment_reader import Segment, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
-from hansard.log.store_directory import deleted, is_past, sweep
+from hansard.log.store_directory import deleted, is_past, not_found, sweep
 from hansard.log.write_batch import (
     AppendRequest,
     AppendResult,
@@ -40,6 +40,7 @@ from hansard.log.write_batch import (
     seq_conflict,
     session_exists,
 )
+from hansard.observe import DEBUG, ERROR, INFO, report
 
 Durability = Literal["sync", "os"]
 
@@ -55,10 +56,20 @@ _NOT_WRITTEN: Final = "this append was not acknowledged; retry when the cause is
 class LogWriter:
     """Appends to one session, for all threads of this process."""
 
-    __slots__ = ("_failing", "_files", "_group", "_keys", "_syncs", "_wait")
+    __slots__ = (
+        "_counters",
+        "_failing",
+        "_files",
+        "_group",
+        "_keys",
+        "_syncs",
+        "_unreported",
+        "_wait",
+    )
 
     def __init__(self, files: SessionFiles, *, durability: Durability, lock_timeout: float) -> None:
         self._files = files
+        self._counters = files.root.counters
         self._syncs = durability == "sync"
         self._wait = lock_timeout
         self._reset()
@@ -72,6 +83,18 @@ class LogWriter:
         self._keys = KeyIndex()
         #: A sync has failed, and its note is being written.
         self._failing = False
+        #: What to log once no lock is held: a handler may take long, or append here.
+        self._unreported: list[tuple[int, str, tuple[object, ...]]] = []
+
+    def _note(self, level: int, text: str, *values: object) -> None:
+        self._unreported.append((level, "session %r: " + text, (self._files.session_id, *values)))
+
+    def _report(self) -> None:
+        """Log what was noted."""
+        while self._unreported:
+            with contextlib.suppress(IndexError):  # another thread has taken the last one
+                level, text, values = self._unreported.pop(0)
+                report("append", level, text, *values)
 
     def append(self, requests: Sequence[AppendRequest]) -> list[PendingAppend]:
         """Commit several appends together; each is all or none of its events.
@@ -81,7 +104,11 @@ class LogWriter:
         self._files.check_process()
         path = self._files.path
         appends = [PendingAppend(request, path) for request in requests]
-        self._group.submit(appends)
+        try:
+            self._group.submit(appends)
+        finally:
+            if self._unreported:
+                self._report()
         return appends
 
     # -- the fast path --------------------------------------------------------------------------
@@ -116,6 +143,7 @@ class LogWriter:
         except BaseException:
             # Once more, in case that `release` was interrupted.
             self._group.release()
+            self._report()
             raise
         return done
 
@@ -148,6 +176,7 @@ class LogWriter:
         except OSError as error:
             raise disk.explain(error, "write", files.path, _NOT_WRITTEN) from error
         files.end = after
+        self._counters.bytes += len(line)
         if self._keys.upto is end.position:
             self._keys.upto = after.position
         return after.position.seq, after.time
@@ -216,17 +245,20 @@ class LogWriter:
                 self._keys.forget()
             finally:
                 lock.release()
-        raise self._not_found()
+        raise not_found(self._files.session_id)
 
     def _exclusive(
         self, action: _Action, *, create: bool = False, timeout: float | None = None
     ) -> bool:
         """Lead, run an action with the session's lock held, and sync what it changed, if anything."""
         self._files.check_process()
-        with self._group.exclusive():
-            self._files.root.sync_names()
-            target = self._locked(action, create=create, timeout=timeout)
-            self._sync(target)
+        try:
+            with self._group.exclusive():
+                self._files.root.sync_names()
+                target = self._locked(action, create=create, timeout=timeout)
+                self._sync(target)
+        finally:
+            self._report()
         return target is not None
 
     def _settle(self, lock: Lock) -> bool:
@@ -266,19 +298,19 @@ class LogWriter:
         hint = f"{what}. The next call uses the file that has its name by then"
         return DiskFailed("append", self._files.path, cause, hint)
 
-    def _not_found(self) -> SessionNotFound:
-        return SessionNotFound(f"no session {self._files.session_id!r} in this store")
-
     def _reader(self) -> SegmentReader:
         """Return the open segment; open it if necessary. Under the lock, as all that follows."""
         files = self._files
-        if files.reader is None and not files.adopt():
-            raise self._not_found()
-        assert files.reader is not None  # `adopt` has set it
-        return files.reader
+        reader = files.reader or files.adopt()
+        if reader is None:
+            raise not_found(files.session_id)
+        return reader
 
     def _read_end(self) -> LogEnd:
-        """Return the end of the log; continue after a sealed segment."""
+        """Return the end of the log; continue after a sealed segment.
+
+        The process that continued the log may have deleted the session since, and been killed.
+        """
         files = self._files
         end = files.end = self._reader().log_end(files.end)
         return self._go_on(end) if SEALED in end.shut else end
@@ -288,10 +320,7 @@ class LogWriter:
         files = self._files
         if files.reader is None and not files.adopt():
             return self._begin(appends)
-        tail = self._unless_deleted(self._reader().log_end(files.end))
-        if SEALED in tail.shut:
-            # The process that continued the log may have deleted the session since, and been killed.
-            tail = self._unless_deleted(self._go_on(tail))
+        tail = self._unless_deleted(self._read_end())
         if tail.shut or files.session_id in files.root.failed:
             raise self._shut(tail.shut)
         batch = self._batch_after(tail)
@@ -300,6 +329,11 @@ class LogWriter:
         recovered = len(batch.lines)
         now = format.now()
         for append in appends:
+            if append.request.check is not None and len(batch.lines) > recovered:
+                # It reads the log, and must find the appends before this one.
+                self._put(batch)
+                assert files.end is not None  # `_put` has set it
+                batch, recovered = self._batch_after(files.end), 0
             self._frame(append, batch, now)
         if len(batch.lines) > recovered:
             self._put(batch)
@@ -334,7 +368,7 @@ class LogWriter:
                 request = append.request
                 time = request.events[0].time
                 head, start = header(
-                    files.session_id, before=request.before, time=time.encode() if time else now
+                    files.session_id, before=0, time=time.encode() if time else now
                 )
                 batch = WriteBatch(start, 0, fresh=True)
                 self._keys.begin(start)
@@ -357,6 +391,7 @@ class LogWriter:
             create_segment(files.directory, files.path, files.session_id, content)
         )
         files.end = batch.log_end()
+        self._counters.bytes += len(content)
         self._keys.upto = files.end.position
         return self._target()
 
@@ -365,7 +400,12 @@ class LogWriter:
         request = append.request
         seq = batch.seq
         if request.key is not None:
-            known = self._keys.find(request.key) or self._key_before(request.key)
+            known = self._keys.find(request.key)
+            reader = self._files.reader
+            chain = None if known or reader is None else self._files.chain(reader)
+            if chain is not None:
+                # A few small reads for each sealed segment.
+                known = chain.find_key(request.key)
             # Before the expected seq: a retry after a lost answer must not look like a conflict.
             if known is not None:
                 append.result = AppendResult(*known, time="", duplicate=True)
@@ -373,6 +413,11 @@ class LogWriter:
         # For callers, a session that does not exist is at 0, wherever it will begin.
         exists = not batch.fresh
         append.error = request.refusal(self._files.session_id, seq if exists else 0, exists=exists)
+        if append.error is None and request.check is not None:
+            try:
+                request.check()
+            except HansardError as error:
+                append.error = error
         if append.error is not None:
             return
         batch.add(request, now)
@@ -380,12 +425,6 @@ class LogWriter:
         if request.key is not None:
             self._keys.add(request.key, seq + 1, count)
         append.result = AppendResult(seq + 1, count, now.decode())
-
-    def _key_before(self, key: str) -> tuple[int, int] | None:
-        """Look for a key in the sealed segments: a few small reads for each of them."""
-        reader = self._files.reader
-        chain = None if reader is None else self._files.chain(reader)
-        return None if chain is None else chain.find_key(key)
 
     def _put(self, batch: WriteBatch) -> None:
         """Write a batch, and set the new end of the log."""
@@ -395,13 +434,17 @@ class LogWriter:
         # Until the write has returned, the end is unknown: after an error it is read again (F-40).
         files.end = None
         lines = batch.lines
+        content = lines[0] if len(lines) == 1 else b"".join(lines)
         try:
-            disk.write_all(
-                self._reader().segment.descriptor, lines[0] if len(lines) == 1 else b"".join(lines)
-            )
+            disk.write_all(self._reader().segment.descriptor, content)
         except OSError as error:
             raise disk.explain(error, "write", files.path, _NOT_WRITTEN) from error
         files.end = batch.log_end()
+        self._counters.bytes += len(content)
+        if batch.recovered:
+            self._counters.recovered += 1
+            text = "closed %d bytes of an unfinished append, as a crash leaves them"
+            self._note(INFO, text, batch.recovered)
         if self._keys.upto is before:
             self._keys.upto = files.end.position
 
@@ -436,6 +479,16 @@ class LogWriter:
         segment.durable = segment.size()
         return self._target()
 
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[bool]:
+        """Hold the session's lock, so that no process deletes or purges it; False if there is none."""
+        self._files.check_process()
+        with (
+            self._group.exclusive(),
+            self._files.root.holding(self._files.name, self._wait) as there,
+        ):
+            yield there
+
     # -- sealing --------------------------------------------------------------------------------
 
     def seal(self) -> bool:
@@ -446,18 +499,14 @@ class LogWriter:
 
     def _seal(self) -> SyncTarget | None:
         files = self._files
-        reader = self._reader()
-        end = self._unless_deleted(reader.log_end(files.end))
-        if SEALED not in end.shut:
-            if end.shut:
-                raise self._shut(end.shut)
-            if end.position.seq == reader.segment.start.seq:
-                return None
-            time = end.time
-            self._put_note(end, "sealed", (SEALED,))
-            assert files.end is not None  # `_put_note` has set it
-            end = msgspec.structs.replace(files.end, time=time)
-        self._go_on(end)
+        end = self._unless_deleted(self._read_end())
+        if end.shut:
+            raise self._shut(end.shut)
+        if end.position.seq == self._reader().segment.start.seq:
+            return None
+        self._put_note(end, "sealed", (SEALED,))
+        assert files.end is not None  # `_put_note` has set it
+        self._go_on(msgspec.structs.replace(files.end, time=end.time))
         return self._target()
 
     def _go_on(self, end: LogEnd) -> LogEnd:
@@ -465,9 +514,10 @@ class LogWriter:
         files = self._files
         files.open_parent()
         self._keys.forget()
-        if not files.adopt():
-            raise self._not_found()
-        found = files.end = self._reader().log_end(files.end)
+        reader = files.adopt()
+        if reader is None:
+            raise not_found(files.session_id)
+        found = files.end = reader.log_end(files.end)
         return self._begin_next(found, end.time) if SEALED in found.shut else found
 
     def _begin_next(self, end: LogEnd, time: str) -> LogEnd:
@@ -483,21 +533,15 @@ class LogWriter:
         previous = format.Previous(
             end.position.seq, end.position.crc, time or reader.last_time(end.position)
         )
-        facts: dict[str, Any] = {"previous": previous, "created": segment.time}
-        if segment.previous is None:
-            line = reader.first(end.position)
-            # Without its data: what is erased one day must not remain in headers.
-            facts["first"] = {"seq": line.seq, "time": line.time, "kind": line.kind}
-        elif segment.first_record:
-            facts["first"] = msgspec.Raw(segment.first_record)
-        now = format.now()
-        content, _ = header(segment.session_id, before=previous.seq, time=now, facts=facts)
+        content = next_header(reader, end.position, previous)
         made = replace_segment(files.directory, segment, content)
         # First unknown: an interrupted thread must not take the old end for that of the new file.
         files.end = None
         files.reader = SegmentReader(made)
         files.end = LogEnd(made.start, 0, (), made.start.offset, previous.time)
         self._keys.begin(made.start)
+        self._counters.sealed += 1
+        self._note(DEBUG, "sealed the segment that ends at seq %d", previous.seq)
         return files.end
 
     # -- sync -----------------------------------------------------------------------------------
@@ -520,12 +564,14 @@ class LogWriter:
         """Make all that was written durable. The lock is not held (F-38)."""
         if target is None:
             return
+        files = self._files
         segment, end, directory, parent = target
         try:
             # Not if it still ends where a sync of this process began, as in a fork's parent.
             if segment.durable != end:
                 disk.sync(segment.descriptor)
                 segment.durable = end
+                self._counters.syncs += 1
             if parent is not None:
                 # Once per opening: a record is only as durable as the names that lead to it (F-31).
                 disk.sync_directory(directory)
@@ -533,7 +579,11 @@ class LogWriter:
         except OSError as error:
             raise self._fail(error) from error
         self._check_kept(segment)
-        self._set_named(target)
+        if parent is not None:
+            with files.mutex:
+                # The names need not be synced again.
+                if files.directory is directory:
+                    files.parent = None
 
     def _check_kept(self, segment: Segment) -> None:
         """Raise if the file that was synced has no name any more: no reader would find it (F-165)."""
@@ -548,18 +598,13 @@ class LogWriter:
                     "the log was removed before this append was durable; it may be lost"
                 )
 
-    def _set_named(self, target: SyncTarget | None) -> None:
-        """Record that the session's directory need not be synced again."""
-        files = self._files
-        if target is not None and target.parent is not None:
-            with files.mutex:
-                if files.directory is target.directory:
-                    files.parent = None
-
     def _fail(self, error: OSError) -> SyncFailed:
         """Shut the session for every process: no later sync can be trusted (F-35)."""
         files = self._files
         files.root.failed.add(files.session_id)
+        self._counters.failed_syncs += 1
+        text = "a sync failed: %s; no process can append until `session.verify()` passes"
+        self._note(ERROR, text, error)
         with files.mutex:
             # Written bytes may be lost, even from the cache: the note must follow what is there.
             files.end = None
@@ -616,17 +661,26 @@ class LogWriter:
         return self._target()
 
     def delete(
-        self, *, expected_seq: int | None = None, timeout: float | None = None, noted: bool = False
+        self,
+        *,
+        expected_seq: int | None = None,
+        timeout: float | None = None,
+        noted: bool = False,
+        check: Callable[[], object] = bool,
     ) -> bool:
         """Shut the log with a note, and move its directory to the trash (F-36).
 
         `noted`: only move it, if the note is there; False if it is not, because the session was restored.
+        `check`: called with the lock held; if it raises, nothing is done.
         """
-        moved = self._exclusive(lambda: self._delete(expected_seq, noted=noted), timeout=timeout)
+        delete = partial(self._delete, expected_seq, noted=noted, check=check)
+        moved = self._exclusive(delete, timeout=timeout)
         self._files.root.sync_move(self._files.name)
         return moved
 
-    def _delete(self, expected_seq: int | None, *, noted: bool) -> SyncTarget | None:
+    def _delete(
+        self, expected_seq: int | None, *, noted: bool, check: Callable[[], object]
+    ) -> SyncTarget | None:
         files = self._files
         end = self._end_in_place()
         if expected_seq is not None and expected_seq != end.position.seq:
@@ -634,6 +688,7 @@ class LogWriter:
         if DELETED not in end.shut:
             if noted:
                 return None
+            check()
             # First: handles that others have open learn of it by the note alone.
             self._put_note(end, "deleted", (*end.shut, DELETED))
         files.root.move_to_trash(files.name)

@@ -1,28 +1,24 @@
 """Compact sessions: seal and compress segments, and erase what was redacted.
 
-No view changes. Compaction erases the bytes of redacted or scrubbed events, and the parts of streamed
-messages that were completed. It keeps the parts where a fork, a snapshot or a revert points into the middle
-of a stream (`PinnedSeqs`), because there the parts are all that a view can show.
+No view changes. Only what was redacted, scrubbed or dropped is erased
+(docs/decisions/0031-stream-parts-stay.md).
 
 The backend schedules a session for the `BackgroundCompactor` after the append that made its active segment
 too long was acknowledged, so no append waits for a compaction.
 """
 
 import threading
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from functools import partial
-from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 from weakref import ref
 
 import msgspec
 
+from hansard import observe
 from hansard.backend.contract import Backend, CompactionFilter, Log, Progress, SavedState
 from hansard.errors import (
-    UNREADABLE,
     BackendUnavailable,
     Closed,
     HansardError,
@@ -31,17 +27,12 @@ from hansard.errors import (
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.event import kinds
 from hansard.event.event import Event
-from hansard.event.kinds import (
-    MESSAGE_ADDED,
-    MESSAGE_REDACTED,
-    SESSION_REVERTED,
-    SESSION_SNAPSHOTTED,
-)
+from hansard.event.kinds import MESSAGE_ADDED
 from hansard.index import erase_removed
 from hansard.log import disk
 from hansard.log.segment_reader import background
+from hansard.maintenance import hold
 from hansard.state import fold, lineage, redaction
 from hansard.state.redaction import Redactions
 
@@ -49,17 +40,15 @@ from hansard.state.redaction import Redactions
 LEVEL: Final = 16
 QUICK: Final = 3
 
-#: Forks that a compaction of the store checks for changes, for each session: the nearest ones.
-_NEAREST: Final = 64
-
 
 class CompactReport(msgspec.Struct, frozen=True):
     """What a compaction did.
 
     Attributes:
         sessions: number of sessions that were rewritten, at least in part.
-        before: bytes of their sealed segments on disk before the compaction.
-        after: the same, afterwards.
+        before: bytes of all files of these sessions before the compaction, the log that is not compressed
+            included; in PostgreSQL, bytes of their events.
+        after: the same, afterwards. What was appended concurrently counts, too.
         blanked: number of events whose data were erased.
         failed: the sessions that could not be compacted, each with the reason.
         vacuumed: the tables were rewritten, so that no page contains erased data.
@@ -86,8 +75,7 @@ def compact_session(
     With `wait`, wait for another compactor of the session as long as for another writer.
     """
     with backend.unscoped.compacting(wait=wait):
-        pinned = PinnedSeqs(backend)
-        return _compact(backend, session_id, pinned, level, progress, wait=wait)
+        return _compact(backend, session_id, level, progress, wait=wait)
 
 
 def compact_store(
@@ -97,17 +85,18 @@ def compact_store(
     progress: Progress | None = None,
     vacuum: bool = False,
 ) -> CompactReport:
-    """Compact sessions one by one; a failure is reported and does not stop the others."""
+    """Compact sessions one by one; a failure is reported and does not stop the others.
+
+    Short sessions that would not become smaller, and have nothing to erase, are left alone.
+    """
     wanted = sorted(session_ids)
     failed: dict[str, str] = {}
     totals: Counter[str] = Counter()
     unscoped = backend.unscoped
     with unscoped.compacting(vacuum=vacuum):
-        # One for all, because it reads every session.
-        pinned = PinnedSeqs(backend, checked=_NEAREST)
         for place, session_id in enumerate(wanted, 1):
             try:
-                done = _compact(backend, session_id, pinned, LEVEL, None)
+                done = _compact(backend, session_id, LEVEL, None, always=False)
             except (SessionDeleted, SessionNotFound):
                 continue
             except (BackendUnavailable, Closed, ReadOnly):
@@ -128,11 +117,11 @@ def compact_store(
 def _compact(
     backend: Backend,
     session_id: str,
-    pinned: "PinnedSeqs",
     level: int,
     progress: Progress | None,
     *,
     wait: bool = True,
+    always: bool = True,
 ) -> CompactReport:
     log = backend.log(session_id)
     # Read first, because compaction removes it: without it, the complete log would be read each time.
@@ -140,13 +129,22 @@ def _compact(
     known = reader.checkpoint()
     # A fork's state depends on its ancestors, which this log does not contain.
     forked = lineage.fork_source(reader.first()) is not None
+    controls = reader.controls()
+    # Of a held session, even what was redacted before stays stored.
+    held = hold.holds_of(controls)
     done = log.compact(
-        compaction_filter(lambda: log.reader().controls(), partial(pinned.of, session_id)),
+        CompactionFilter(lambda event: event) if held else compaction_filter(controls),
         level=level,
         progress=progress,
         state=None if forked else partial(_state, log, known),
         wait=wait,
+        always=always,
     )
+    if done.segments:
+        backend.unscoped.counters.compactions += 1
+        sizes = done.before, done.after, done.blanked
+        text = "compacted session %r: %d bytes before, %d after; %d events erased"
+        observe.report("compact", observe.INFO, text, session_id, *sizes)
     return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
 
 
@@ -159,52 +157,14 @@ def _state(log: Log, known: SavedState | None, seq: int) -> bytes:
     return fold.save(folded, redactions)
 
 
-def compaction_filter(
-    controls_now: Callable[[], list[Event]], bounds: Callable[[], set[int]]
-) -> CompactionFilter:
-    """Return what to erase, by a session's control events.
-
-    `bounds` returns the seqs that forks of the session point to. Both are called again once the segment to
-    compact is sealed.
-    """
-    controls = controls_now()
+def compaction_filter(controls: list[Event]) -> CompactionFilter:
+    """Return what to erase, by a session's control events."""
     redactions = redaction.of(controls)
-    # Redactions with replacement data that a later redaction has removed.
-    emptied = {
-        event.seq
-        for event in controls
-        if event.kind == MESSAGE_REDACTED and redactions.mask(event) is not event
-    }
-    known: list[list[int]] = []
-
-    def kept() -> list[int]:
-        # Evaluated late, after the segment was sealed: a snapshot taken while a message was streamed must
-        # not be overlooked if the message's end is not. And most sessions never need it.
-        if not known:
-            known.append(sorted({*bounds(), *pinned_by(controls_now())}))
-        return known[0]
-
-    def drop_part(seq: int, ended: int) -> bool:
-        # At a pinned seq in between the message was not complete, and this is a part of it.
-        pinned = kept()
-        at = bisect_left(pinned, seq)
-        return at == len(pinned) or pinned[at] >= ended
-
-    def has_moved() -> bool:
-        return bool(known) and known.pop() != kept()
-
     replaced = {seq: instead or b"" for seq, instead in redactions.seqs.items()}
     # Whether they still have replacement data or not: a fingerprint is the same before and after.
     replaced |= {event.seq: b"" for event in controls if redactions.is_void(event)}
-    return CompactionFilter(
-        partial(masked, redactions),
-        frozenset(redactions.seqs) | emptied,
-        redactions.streams,
-        replaced,
-        drop_part,
-        redactions.before,
-        has_moved,
-    )
+    streams = (*sorted(redactions.streams), *sorted(redactions.gone))
+    return CompactionFilter(partial(masked, redactions), replaced, streams, redactions.before)
 
 
 def masked(redactions: Redactions, event: Event) -> Event:
@@ -218,113 +178,6 @@ def masked(redactions: Redactions, event: Event) -> Event:
     stream = event.data.get("stream")
     raw = msgspec.json.encode({"message": {}, "redacted": True, "stream": stream})
     return msgspec.structs.replace(left, raw=raw)
-
-
-# -- what forks need ----------------------------------------------------------------------------
-
-
-class _Fork(NamedTuple):
-    """A fork, and the seqs to which it points."""
-
-    parent: str
-    at: int
-    seqs: set[int]
-
-
-class PinnedSeqs:
-    """The seqs of each session to which its forks, and their reverts and snapshots, point.
-
-    The first call of `of` reads every session of the store. Later calls read what is new: sessions that were
-    created, deleted or restored, and changed forks of the requested session. A seq is kept with the session
-    that has its event, so a chain of forks costs what it pins, and not the square of its length.
-    """
-
-    def __init__(self, backend: Backend, *, checked: int | None = None) -> None:
-        """`checked`: maximum number of forks to check for changes per call; default: all."""
-        self._backend = backend.unscoped
-        self._checked = checked
-        self._version: str | None = None
-        self._forks: dict[str, _Fork] = {}
-        self._children: dict[str, list[str]] = {}
-        #: By session, the seqs of events that it has itself, to which forks point.
-        self._pins: dict[str, set[int]] = {}
-        #: The stamps of the sessions that were read, forks or not.
-        self._stamps: dict[str, str] = {}
-
-    def of(self, session_id: str) -> set[int]:
-        """Return the seqs of one session to which its forks, and their forks, point."""
-        # Before the sessions are read: the next call finds later changes.
-        version = self._backend.version()
-        if not version or self._version != version:
-            self._read_store()
-            self._version = version
-        near = list(islice(self._below(session_id), self._checked))
-        stamps = self._backend.stamps(near) if near else {}
-        for fork in near:
-            if stamps.get(fork, "") not in {"", self._stamps[fork]}:
-                self._read(fork, stamps[fork])
-                self._pin(fork)
-        return set(self._pins.get(session_id, ()))
-
-    def _below(self, session_id: str) -> Iterator[str]:
-        """Yield the forks that show events of a session, the nearest first."""
-        first = self._forks[session_id].at if session_id in self._forks else 0
-        waiting, seen = [session_id], {session_id}
-        for name in waiting:
-            for fork in self._children.get(name, ()):
-                if fork not in seen and fork in self._forks and self._forks[fork].at > first:
-                    seen.add(fork)
-                    waiting.append(fork)
-                    yield fork
-
-    def _read_store(self) -> None:
-        # The trash twice: a session that is deleted concurrently is in one of the three.
-        trash = {*self._backend.ids(trash=True)}
-        stamps = self._backend.stamps()
-        for session_id in sorted({*trash, *stamps, *self._backend.ids(trash=True)}):
-            # One in the trash has no stamp, and does not change there.
-            stamp = stamps.get(session_id, "")
-            if self._stamps.get(session_id) != stamp:
-                self._read(session_id, stamp)
-        self._children, self._pins = {}, {}
-        for session_id, fork in self._forks.items():
-            self._children.setdefault(fork.parent, []).append(session_id)
-            self._pin(session_id)
-
-    def _read(self, session_id: str, stamp: str) -> None:
-        self._stamps[session_id] = stamp
-        self._forks.pop(session_id, None)
-        log = self._backend.log(session_id, from_trash=True)
-        # If its parent is unknown, it cannot be read, so it needs nothing.
-        with suppress(*UNREADABLE):
-            forked = lineage.origin_of(log)
-            if forked is not None:
-                seqs = {forked.seq}
-                self._forks[session_id] = _Fork(forked.parent, forked.seq, seqs)
-                seqs.update(pinned_by(log.reader().controls()))
-
-    def _pin(self, session_id: str) -> None:
-        """Note each seq to which a fork points with the session that has the event."""
-        for seq in self._forks[session_id].seqs if session_id in self._forks else ():
-            name, seen = session_id, set[str]()
-            # `seen`: a damaged session may be forked from its own descendant.
-            while name not in seen and name in self._forks and seq <= self._forks[name].at:
-                seen.add(name)
-                name = self._forks[name].parent
-            if name != session_id:
-                self._pins.setdefault(name, set()).add(seq)
-
-
-def pinned_by(controls: list[Event]) -> Iterable[int]:
-    """Yield the seqs that a session's own reverts and snapshots point to."""
-    for event in controls:
-        if event.kind in {SESSION_REVERTED, SESSION_SNAPSHOTTED}:
-            read = kinds.read(event.kind, event.raw)
-            if read is not None:
-                yield read.seq
-
-
-# -- in the background --------------------------------------------------------------------------
 
 
 class _Stopped(Exception):
@@ -402,13 +255,9 @@ class BackgroundCompactor:
         except Exception as error:  # noqa: BLE001 - one session's failure must not end the thread
             if session_id not in self._failed:
                 self._failed.add(session_id)
-                import logging
-
-                logging.getLogger("hansard").warning(
-                    "background compaction of session %r failed: %s: %s",
-                    session_id,
-                    type(error).__name__,
-                    error,
+                text = "background compaction of session %r failed: %s: %s"
+                observe.report(
+                    "compact", observe.WARNING, text, session_id, type(error).__name__, error
                 )
         else:
             self._failed.discard(session_id)

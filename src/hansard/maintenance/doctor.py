@@ -3,7 +3,8 @@
 The checks change nothing. `verify` checks the content of the sessions.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, Literal
 
@@ -12,12 +13,16 @@ from msgspec.structs import asdict
 
 from hansard import clock
 from hansard.backend.contract import CURSOR, Backend
-from hansard.backend.status import IndexStatus, StoreStatus
+from hansard.backend.status import StoreStatus
 from hansard.errors import UNREADABLE, SessionDeleted, SessionNotFound
+from hansard.maintenance.prune import policy_of
 
 #: With less space, compaction may be unable to rewrite a segment.
 _FEW_BYTES: Final = 100 * 1024 * 1024
 _FEW_FILES: Final = 1_000
+
+#: The share of a size limit from which on a store is near it.
+_NEAR: Final = 0.9
 
 #: The oldest PostgreSQL that the tests run on.
 _OLDEST_TESTED: Final = 16
@@ -60,7 +65,7 @@ class Diagnosis(StoreStatus, frozen=True, kw_only=True):
         locks: the locks that processes hold now.
         leftovers: files that no event needs.
         oddities: files that are not as hansard creates them.
-        index: the index.
+        index: the file of the index; a server counts its tables among its own.
         server: the server of a store in PostgreSQL; None for files.
         diagnostics: the diagnostics, problems first.
     """
@@ -78,14 +83,11 @@ class Diagnosis(StoreStatus, frozen=True, kw_only=True):
         return not any(diagnostic.severity == "problem" for diagnostic in self.diagnostics)
 
 
-def diagnose(
-    backend: Backend, index_status: Callable[[Backend, IndexStatus], IndexStatus]
-) -> Diagnosis:
-    """Run all checks. `index_status` completes the status of the index."""
-    status = backend.status()
+def diagnose(backend: Backend) -> Diagnosis:
+    """Run all checks."""
     ids = sorted(backend.ids())
     found = Diagnosis(
-        **{**asdict(status), "index": index_status(backend, status.index)},
+        **asdict(backend.status()),
         where=backend.where,
         sessions=len(ids),
         trash=sum(1 for _ in backend.ids(trash=True)),
@@ -93,7 +95,9 @@ def diagnose(
         durability=backend.durability,
         diagnostics=list(_check_sessions(backend, ids)),
     )
-    rows = chain(_check_home(found), _check_files(found), _check_server(found))
+    rows = chain(
+        _check_home(found), _check_files(found), _check_server(found), _check_size(backend, found)
+    )
     found.diagnostics.extend(Diagnostic(*row) for condition, *row in rows if condition)
     found.diagnostics.sort(key=lambda diagnostic: diagnostic.severity != "problem")
     return found
@@ -142,15 +146,15 @@ _Row = tuple[Any, ...]
 
 
 def _check_home(found: Diagnosis) -> Iterator[_Row]:
-    """Check the file system, the user, the locks and the index."""
-    where, home, index = found.where, found.home, found.index
+    """Check the file system, the user and the locks."""
+    where, home = found.where, found.home
     yield (home.network, "problem", "network-file-system", home.mounted,
            f"the store is on {home.file_system}, whose locks and syncs cannot be trusted",
            "move it to a local disk of the machine that writes it")  # fmt: skip
     yield (home.volatile, "note", "volatile-file-system", home.mounted,
            f"the store is on {home.file_system}, which is empty after a restart")  # fmt: skip
     yield not home.writable, "note", "not-writable", where, "this user cannot write to the store"
-    yield (home.writable and home.owner != home.user, "note", "other-user", where,
+    yield (home.writable and home.owner != home.user and home.group is None, "note", "other-user", where,
            f"user {home.owner} owns the store, and this process runs as user {home.user}",
            "run hansard as the owner: this user will own the files that it creates")  # fmt: skip
     yield (home.free_bytes is not None and home.free_bytes < _FEW_BYTES, "problem", "low-space", where,
@@ -163,12 +167,15 @@ def _check_home(found: Diagnosis) -> Iterator[_Row]:
         yield (lock.stopped, "problem", "stopped-holder", lock.where,
                f"held by process {lock.pid} ({lock.command}), which is stopped",
                f"continue it (kill -CONT {lock.pid}), or end it: no one else can write there")  # fmt: skip
-    yield index.reason, "note", "index-unusable", index.path, index.reason
 
 
 #: Severity, code, reason and advice, by what is odd about a file.
 _ODD: Final = {
     "mode": ("problem", "loose-mode", "other users may read or change it", "revoke it: chmod -R go= STORE"),
+    "others": ("problem", "loose-mode", "users outside of its group may read or change it",
+               "revoke it: chmod -R o= STORE"),
+    "group": ("problem", "tight-mode", "the store's group cannot read or change it",
+              "grant it: chgrp -R GROUP STORE; chmod -R g=rwX STORE"),
     "owner": ("problem", "other-owner", "its owner is not the store's owner", "change its owner: chown"),
     "link": ("problem", "symbolic-link", "a symbolic link, which hansard does not follow", "remove it"),
     "foreign": ("note", "foreign-file", "hansard did not create it", "it is left alone"),
@@ -177,12 +184,12 @@ _ODD: Final = {
 
 #: Code, reason and advice, by what a leftover is.
 _LEFT: Final = {
-    ("damaged",): ("kept-damage", "repairs have kept damaged files",
-                   "remove them when no one needs them any more"),
-    ("discarded",): ("discarded-fragment", "crashes have left fragments of unfinished appends",
-                     "none was acknowledged, and readers skip them; `hansard verify` lists them"),
-    ("temporary", "staged"): ("leftover", "left by a process that has died",
-                              "the next process that writes there removes it"),
+    "damaged": ("kept-damage", "repairs have kept damaged files",
+                "remove them when no one needs them any more"),
+    "discarded": ("discarded-fragment", "crashes have left fragments of unfinished appends",
+                  "none was acknowledged, and readers skip them; `hansard verify` lists them"),
+    "temporary": ("leftover", "left by a process that has died",
+                  "the next process that writes there removes it"),
 }  # fmt: skip
 
 
@@ -191,11 +198,31 @@ def _check_files(found: Diagnosis) -> Iterator[_Row]:
     for odd in found.oddities:
         severity, code, reason, advice = _ODD[odd.what]
         yield True, severity, code, odd.where[0], reason, advice, odd.count
-    for kinds, (code, reason, advice) in _LEFT.items():
-        left = [one for one in found.leftovers if one.what in kinds and not one.living]
+    for what, (code, reason, advice) in _LEFT.items():
+        left = [one for one in found.leftovers if one.what == what]
         size, count = sum(one.bytes for one in left), sum(one.count for one in left)
         first = left[0].where if left else ""
         yield left, "note", code, first, f"{reason}, {size:,} bytes in all", advice, count
+
+
+def _check_size(backend: Backend, found: Diagnosis) -> Iterator[_Row]:
+    """Check the size of the sessions against the limit of the retention policy, and of the disk."""
+    policy = policy_of(backend)
+    limit = policy.get("max_size")
+    if not limit:
+        return
+    size = 0
+    for session_id in backend.ids():
+        if session_id.startswith(policy.get("prefix", "")):
+            with suppress(SessionDeleted, *UNREADABLE):
+                size += backend.log(session_id).reader().size()
+    said = f"the sessions have {size:,} bytes; the retention policy allows {limit:,}"
+    yield (size > limit * _NEAR, "problem" if size > limit else "note", "retention-size", found.where, said,
+           "`hansard prune --policy` moves the longest inactive ones to the trash")  # fmt: skip
+    free = found.home.free_bytes
+    yield (free is not None and size + free < limit, "note", "limit-above-disk", found.where,
+           f"the disk is full before the limit of {limit:,} bytes is reached",
+           "set a lower limit: `hansard prune --max-size SIZE --set-policy`")  # fmt: skip
 
 
 def _check_server(found: Diagnosis) -> Iterator[_Row]:

@@ -8,33 +8,48 @@ stays keeps its ancestors.
 
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from graphlib import TopologicalSorter
+from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 import msgspec
 
 from hansard import clock
-from hansard.backend.contract import Backend
+from hansard.backend.contract import AUDIT, AppendRequest, Backend
 from hansard.errors import (
     DAMAGED,
     UNREADABLE,
-    HansardError,
+    Held,
+    InUse,
     LockTimeout,
     ReadOnly,
     SeqConflict,
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.event.kinds import SESSION_PRUNED
+from hansard.event.event import NewEvent
+from hansard.event.kinds import (
+    CONTROL,
+    RETENTION_SET,
+    SESSION_ARCHIVED,
+    SESSION_DELETED,
+    SESSION_KEPT,
+    SESSION_PRUNED,
+)
 from hansard.index import SessionInfo, index
 from hansard.index.catalog import Description, describe
 from hansard.index.listing import SessionFilter
-from hansard.maintenance.trash import announce, refusals_recorded
-from hansard.state.fold import last_activity, latest_activity
+from hansard.maintenance import hold
+from hansard.maintenance.trash import announce, audit, purge, refusals_recorded
+from hansard.state.fold import latest_activity
 from hansard.state.fork_graph import ForkGraph
+from hansard.state.lineage import forks
 
 #: The metadata key that keeps a session from being pruned.
 PINNED: Final = "pinned"
+
+Age = timedelta | float
 
 
 class PruneReport(msgspec.Struct, frozen=True):
@@ -43,57 +58,103 @@ class PruneReport(msgspec.Struct, frozen=True):
     Attributes:
         pruned: the ids of the moved sessions, sorted.
         kept: the ids of all other sessions that were checked, each with the reason.
-        dry_run: nothing was moved; `pruned` is what would be moved.
+        dry_run: nothing was done; the report says what would be done.
+        archived: the ids of the sessions that were archived, sorted.
+        purged: the ids of the sessions that were purged from the trash, sorted.
     """
 
     pruned: list[str]
     kept: dict[str, str]
     dry_run: bool
+    archived: list[str] = []
+    purged: list[str] = []
 
 
 def prune(
     backend: Backend,
     filters: SessionFilter,
     *,
-    older_than: timedelta | float,
+    older_than: Age | None = None,
+    max_size: int | None = None,
+    archive_after: Age | None = None,
+    purge_trash: Age | None = None,
     keep_last: int = 0,
+    archived: bool = False,
+    finished_parent: bool = False,
     dry_run: bool = False,
     all_workspaces: bool = False,
 ) -> PruneReport:
-    """Move the sessions without activity for `older_than` to the trash."""
-    seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-    if type(seconds) not in {int, float} or not seconds > 0:
+    """Move sessions to the trash, archive others, and purge the trash; see `Store.prune`."""
+    ages = {"older_than": older_than, "archive_after": archive_after, "purge_trash": purge_trash}
+    seconds = {name: _seconds(name, age) for name, age in ages.items() if age is not None}
+    if not seconds and max_size is None:
         raise ValueError(
-            f"older_than must be a timedelta or seconds, greater than 0, got {older_than!r}"
+            "pass max_size, or older_than, archive_after or purge_trash, greater than 0"
         )
-    if type(keep_last) is not int or keep_last < 0:
-        raise ValueError(f"keep_last must be a non-negative count, got {keep_last!r}")
-    if filters.workspace is not None and all_workspaces:
-        raise ValueError("workspace and all_workspaces exclude each other")
+    _check_number("max_size", "number of bytes", max_size or 0)
+    _check_number("keep_last", "count", keep_last)
+    if filters.workspace is not None and (all_workspaces or purge_trash is not None):
+        other = "all_workspaces" if all_workspaces else "purge_trash"
+        raise ValueError(f"workspace and {other} exclude each other")
     if not dry_run and backend.read_only:
         raise ReadOnly(
             f"{backend.where}: store is read-only; pass dry_run=True, or reopen without read_only=True"
         )
-    try:
-        cutoff = clock.stamp(clock.now() - timedelta(seconds=seconds))
-    except OverflowError:
-        cutoff = ""  # before the first date
-    plan = _Plan(backend, filters, all_workspaces=all_workspaces)
-    plan.keep_young(cutoff)
+    cutoffs = {name: _cutoff(seconds[name]) if name in seconds else "" for name in ages}
+    plan = _Plan(
+        backend,
+        filters,
+        all_workspaces=all_workspaces,
+        archived=archived,
+        finished_parent=finished_parent,
+    )
+    plan.keep_young(cutoffs["older_than"])
     plan.keep_newest(keep_last)
-    plan.keep_busy()
-    order = plan.settle()
+    plan.settle()
+    if max_size is not None:
+        plan.shrink(max_size)
+    archive = plan.to_archive(cutoffs["archive_after"])
+    purged = _to_purge(backend, filters, cutoffs["purge_trash"], plan.kept) if purge_trash else []
     if not dry_run:
         facts = {
-            "older_than": float(seconds),
+            "older_than": seconds.get("older_than"),
+            "max_size": max_size,
             "keep_last": keep_last,
             "prefix": filters.prefix,
             "workspace": None if filters.workspace is None else filters.workspace.path,
             "all_workspaces": all_workspaces,
         }
-        for session_id in order:
+        for session_id in plan.order():
             _prune_one(backend, plan, session_id, facts)
-    return PruneReport(sorted(plan.doomed), dict(sorted(plan.kept.items())), dry_run)
+        archive = [info for info in archive if _archive_one(backend, plan, info)]
+        purged = [session_id for session_id in purged if _purge_one(backend, plan, session_id)]
+    return PruneReport(
+        sorted(plan.doomed),
+        dict(sorted(plan.kept.items())),
+        dry_run,
+        sorted(info.id for info in archive),
+        sorted(purged),
+    )
+
+
+def _check_number(name: str, what: str, value: object) -> None:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} must be a non-negative {what}, got {value!r}")
+
+
+def _seconds(name: str, age: Age) -> float:
+    seconds = age.total_seconds() if isinstance(age, timedelta) else age
+    if type(seconds) not in {int, float} or not seconds > 0:
+        raise ValueError(f"{name} must be a timedelta or seconds, greater than 0, got {age!r}")
+    return float(seconds)
+
+
+def _cutoff(seconds: float) -> str:
+    """Return the time some seconds ago."""
+    try:
+        return clock.stamp(clock.now() - timedelta(seconds=seconds))
+    except OverflowError:
+        return ""  # before the first date
 
 
 class _Plan:
@@ -104,17 +165,31 @@ class _Plan:
         kept: the sessions that stay, each with the reason.
     """
 
-    def __init__(self, backend: Backend, filters: SessionFilter, *, all_workspaces: bool) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        filters: SessionFilter,
+        *,
+        all_workspaces: bool,
+        archived: bool,
+        finished_parent: bool,
+    ) -> None:
         self.doomed: dict[str, SessionInfo] = {}
         self.kept: dict[str, str] = {}
         self._backend = backend
         self._match = filters.workspace
         self._anywhere = all_workspaces
+        self._archived = archived
+        self._finished_parent = finished_parent
+        #: Sessions that only their activity keeps.
+        self._young: dict[str, SessionInfo] = {}
         self._workspaces: dict[str, str] = {}
         #: The live forks of each session.
         self._children: dict[str, list[str]] = {}
         self._parents: dict[str, str] = {}
         known = index.of(backend).described()
+        #: Parents that are archived or closed.
+        self._finished = {one.info.id for one in known if one.info.archived or one.info.closed}
         for found in known:
             if filters.matches_id(found.info.id):
                 self._decide(found)
@@ -123,6 +198,8 @@ class _Plan:
             if parent is not None and found.parent_created in {"", parent.created}:
                 self._children.setdefault(parent.id, []).append(found.info.id)
                 self._parents[found.info.id] = parent.id
+        #: All that this call considers, also what it keeps.
+        self._considered = dict(self.doomed)
 
     def _decide(self, found: Description) -> None:
         """Decide about a session, except by its age."""
@@ -140,8 +217,14 @@ class _Plan:
             # The sessions of a moved workspace have different paths and one id.
             here = self._match is not None or said is None
             self._workspaces[info.id] = "" if here or said is None else said.key
-            if info.metadata.get(PINNED):
+            if info.held:
+                self.kept[info.id] = "held"
+            elif info.metadata.get(PINNED):
                 self.kept[info.id] = "pinned"
+            elif self._archived and not info.archived:
+                self.kept[info.id] = "not archived"
+            elif self._finished_parent and info.parent not in self._finished:
+                self.kept[info.id] = "no fork of a finished session"
 
     def keep_young(self, cutoff: str) -> None:
         """Keep sessions with activity since the cutoff."""
@@ -154,58 +237,93 @@ class _Plan:
                 except (SessionDeleted, *UNREADABLE) as error:
                     self.kept[session_id] = f"cannot be read: {error}"
             now = self.doomed.get(session_id)
-            if now is not None and now.updated >= cutoff:
-                self.kept.setdefault(session_id, f"active since: {now.updated}")
+            if now is not None and now.updated >= cutoff and session_id not in self.kept:
+                self.kept[session_id] = f"active since: {now.updated}"
+                self._young[session_id] = now
 
     def _decide_by_log(self, session_id: str, graph: ForkGraph) -> None:
-        found = describe(self._backend, session_id, graph=graph)
+        self._decide(self._by_log(session_id, graph))
+
+    def _by_log(self, session_id: str, graph: ForkGraph) -> Description:
+        found = describe(self._backend, session_id, graph)
         if found is None:
             raise SessionDeleted(f"session {session_id!r} is missing")
         log = self._backend.log(session_id).reader()
         updated = max(found.info.updated, latest_activity(log, found.info.seq))
-        self._decide(found._replace(info=msgspec.structs.replace(found.info, updated=updated)))
+        return found._replace(info=msgspec.structs.replace(found.info, updated=updated))
 
     def keep_newest(self, count: int) -> None:
         """Keep the newest `count` sessions of each workspace."""
         if not count:
             return
         left: dict[str, int] = {}
-        for _, session_id in sorted(map(self._time_of, self.doomed.values()), reverse=True):
-            place = self._workspaces[session_id]
+        newest = sorted(
+            self.doomed.values(), key=lambda info: (info.updated, info.id), reverse=True
+        )
+        for info in newest:
+            place = self._workspaces[info.id]
             left[place] = left.get(place, count) - 1
             if left[place] >= 0:
-                self.kept.setdefault(session_id, f"one of the newest {count}")
+                self._young.pop(info.id, None)
+                self.kept.setdefault(info.id, f"one of the newest {count}")
 
-    def _time_of(self, info: SessionInfo) -> tuple[str, str]:
-        """Return the time of a session's last activity, by its log, and its id."""
-        updated = info.updated
-        if info.id in self.kept:
-            # Its log was not read before.
-            with suppress(SessionDeleted, *UNREADABLE):
-                log = self._backend.log(info.id).reader()
-                head = log.head()
-                updated = "" if head is None else last_activity(log, head)
-        return updated, info.id
-
-    def keep_busy(self) -> None:
-        """Keep sessions that a process is writing to now."""
-        for session_id in self.doomed:
-            if session_id not in self.kept:
-                try:
-                    if self._backend.log(session_id).is_busy():
-                        self.kept[session_id] = "being written to"
-                except HansardError as error:
-                    self.kept[session_id] = f"cannot be checked: {error}"
-
-    def settle(self) -> list[str]:
-        """Keep the parents of sessions that stay; return the others, forks before their parents."""
+    def settle(self) -> None:
+        """Keep the parents of sessions that stay."""
         for session_id in [found for found in self.doomed if found in self.kept]:
             del self.doomed[session_id]
         for session_id in list(self.doomed):
             if any(fork not in self.doomed for fork in self._children.get(session_id, ())):
                 self._keep_for_forks(session_id)
-        forks = {session_id: self._children.get(session_id, ()) for session_id in self.doomed}
-        return list(TopologicalSorter(forks).static_order())
+
+    def shrink(self, max_size: int) -> None:
+        """Move also the sessions that are inactive for longest, until the others have `max_size` bytes.
+
+        A parent comes after its forks.
+        """
+        left = sum(info.bytes for one, info in self._considered.items() if one not in self.doomed)
+        graph = ForkGraph(self._backend)
+        waiting = [(info.updated, one) for one, info in self._young.items() if self._is_free(one)]
+        heapify(waiting)
+        while left > max_size and waiting:
+            updated, session_id = heappop(waiting)
+            reason = self.kept.pop(session_id)
+            try:
+                self._decide_by_log(session_id, graph)
+            except (SessionDeleted, *UNREADABLE) as error:
+                self.kept[session_id] = f"cannot be read: {error}"
+            now = self.doomed.get(session_id)
+            if session_id in self.kept or now is None or now.updated > updated:
+                # Its log has what the index did not know.
+                self.doomed.pop(session_id, None)
+                self.kept.setdefault(
+                    session_id, reason if now is None else f"active since: {now.updated}"
+                )
+                continue
+            left -= self._considered[session_id].bytes
+            parent = self._parents.get(session_id)
+            if parent in self._young and self._is_free(parent):
+                heappush(waiting, (self._young[parent].updated, parent))
+
+    def _is_free(self, session_id: str) -> bool:
+        return all(fork in self.doomed for fork in self._children.get(session_id, ()))
+
+    def to_archive(self, cutoff: str) -> list[SessionInfo]:
+        """Return the sessions that stay and are to be archived, because of no activity since the cutoff."""
+        graph = ForkGraph(self._backend)
+        found = []
+        for session_id, info in self._considered.items():
+            is_wanted = info.updated < cutoff and not (info.archived or info.metadata.get(PINNED))
+            if is_wanted and session_id not in self.doomed:
+                with suppress(SessionDeleted, *UNREADABLE):
+                    now = self._by_log(session_id, graph).info
+                    if now.updated < cutoff and not now.archived:
+                        found.append(now)
+        return found
+
+    def order(self) -> list[str]:
+        """Return the sessions to move, forks before their parents."""
+        first = {session_id: self._children.get(session_id, ()) for session_id in self.doomed}
+        return list(TopologicalSorter(first).static_order())
 
     def _keep_for_forks(self, session_id: str | None) -> None:
         """Keep a session because one of its forks stays, and so its ancestors."""
@@ -213,6 +331,7 @@ class _Plan:
             fork = next(one for one in self._children[session_id] if one not in self.doomed)
             shown = fork if fork.startswith(self._backend.prefix) else "outside of this store"
             self.kept[session_id] = f"has a live child: {shown}"
+            self._young[session_id] = self._considered[session_id]
             session_id = self._parents.get(session_id)
 
     def spare(self, session_id: str, reason: str) -> None:
@@ -231,13 +350,127 @@ def _prune_one(backend: Backend, plan: _Plan, session_id: str, facts: dict[str, 
         backend, SESSION_PRUNED, session=session_id, seq=info.seq, updated=info.updated, **facts
     )
     try:
-        with refusals_recorded(backend, record):
-            backend.delete(session_id, expected_seq=info.seq, timeout=0.0)
+        with refusals_recorded(backend, [record]):
+            check = partial(hold.check, backend, session_id)
+            backend.delete(session_id, expected_seq=info.seq, timeout=0.0, check=check)
     except SeqConflict:
         plan.spare(session_id, "appended to by another process")
+    except Held:
+        plan.spare(session_id, "held")
     except LockTimeout:
         plan.spare(session_id, "being written to")
     except (SessionDeleted, SessionNotFound):
         plan.spare(session_id, "deleted by another process")
     except DAMAGED as error:
         plan.spare(session_id, f"cannot be read: {error}")
+
+
+def _archive_one(backend: Backend, plan: _Plan, info: SessionInfo) -> bool:
+    """Archive a session, if it has not changed since it was checked."""
+    draft = NewEvent(SESSION_ARCHIVED, b"{}", SESSION_ARCHIVED in CONTROL)
+    try:
+        backend.log(info.id).append(AppendRequest([draft], expected_seq=info.seq))
+    except (SeqConflict, LockTimeout, SessionDeleted, *UNREADABLE):
+        plan.kept.setdefault(info.id, "changed by another process")
+        return False
+    return True
+
+
+# -- the trash ----------------------------------------------------------------------------------
+
+
+def _to_purge(
+    backend: Backend, filters: SessionFilter, cutoff: str, kept: dict[str, str]
+) -> list[str]:
+    """Return the sessions that are in the trash since the cutoff, forks before their parents.
+
+    `kept` gets the others.
+    """
+    deleted = _deletions(backend)
+    children: dict[str, list[str]] = {}
+    for session_id in filter(filters.matches_id, backend.ids(trash=True)):
+        reason = _why_not_purge(backend, session_id, deleted.get(session_id), cutoff)
+        if reason:
+            kept[session_id] = reason
+        else:
+            children[session_id] = []
+    for fork, forked in forks(backend) if children else ():
+        # An unreadable one may be a fork of each.
+        for parent in children if forked is None else (forked.parent,):
+            if parent in children and parent != fork:
+                children[parent].append(fork)
+    needed = list(children)
+    while needed:
+        needed = [one for one, own in children.items() if any(fork not in children for fork in own)]
+        for session_id in needed:
+            del children[session_id]
+            kept[session_id] = "in the trash, with forks that stay"
+    return list(TopologicalSorter(children).static_order())
+
+
+def _why_not_purge(backend: Backend, session_id: str, since: str | None, cutoff: str) -> str:
+    """Return why a session stays in the trash; empty if it does not."""
+    try:
+        hold.check(backend, session_id)
+    except Held:
+        return "held"
+    if since is None:
+        return "in the trash, without a record of when it was deleted"
+    return "" if since < cutoff else f"in the trash since: {since}"
+
+
+def _deletions(backend: Backend) -> dict[str, str]:
+    """Return when each session was moved to the trash last, by the audit log."""
+    found: dict[str, str] = {}
+    before: dict[int, tuple[str, str | None]] = {}
+    for event in audit(backend):
+        session_id = str(event.data.get("session"))
+        before[event.seq] = (session_id, found.get(session_id))
+        if event.kind in {SESSION_DELETED, SESSION_PRUNED}:
+            found[session_id] = event.stamp
+        elif event.kind == SESSION_KEPT:
+            # The operation was refused.
+            refused, since = before.get(event.data.get("record", 0), (session_id, None))
+            found.pop(refused, None)
+            if since is not None:
+                found[refused] = since
+        else:
+            found.pop(session_id, None)
+    return found
+
+
+def _purge_one(backend: Backend, plan: _Plan, session_id: str) -> bool:
+    try:
+        purge(backend, session_id)
+    except (Held, InUse, LockTimeout, SessionNotFound):
+        plan.kept[session_id] = "changed by another process"
+        return False
+    return True
+
+
+# -- the policy ---------------------------------------------------------------------------------
+
+
+def policy_of(backend: Backend) -> dict[str, Any]:
+    """Return the retention policy: the last one in the audit log. A scoped store has none."""
+    if backend.prefix:
+        return {}  # it may name ids outside of the scope
+    for chunk in backend.unscoped.internal(AUDIT).reader().read_back():
+        for event in reversed(chunk.events()):
+            if event.kind == RETENTION_SET:
+                return event.data
+    return {}
+
+
+def set_policy(backend: Backend, options: dict[str, Any]) -> None:
+    """Record a retention policy."""
+    if backend.prefix:
+        raise ValueError(f"{backend.where}: a scoped store has no retention policy; set it for all")
+    if options.keys() & {"policy", "workspace"}:
+        raise ValueError("a retention policy has no workspace, and refers to no other policy")
+    if options.get("max_size") == 0:
+        raise ValueError("max_size of a retention policy must be greater than 0")
+    seconds = {
+        name: one.total_seconds() for name, one in options.items() if isinstance(one, timedelta)
+    }
+    announce(backend, RETENTION_SET, **options | seconds)

@@ -11,10 +11,12 @@ finished is dropped completely; if its message is added later, views show that.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
+from hansard import observe
 from hansard.backend.contract import AppendRequest, Backend, Log
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds, secrets
@@ -28,6 +30,7 @@ from hansard.event.kinds import (
     MESSAGE_REDACTED,
     is_content,
 )
+from hansard.maintenance import hold
 from hansard.maintenance.trash import check_unused
 from hansard.message import tool_calls
 from hansard.state import lineage
@@ -47,7 +50,7 @@ _ESCAPES: Final = {
 
 #: Members of hansard's kinds that refer to events, sessions and files. They are not content, and a fork would
 #: lose its parent with its name.
-_LINKS: Final = frozenset({"created", "kept", "parent", "stream", "streams"})
+_LINKS: Final = frozenset({"created", "fork", "kept", "parent", "stream", "streams"})
 
 
 def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) -> NewEvent:
@@ -59,11 +62,6 @@ def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) 
     if instead is not None:
         data |= {"data": instead, "kind": event.kind}
     return NewEvent(MESSAGE_REDACTED, codec.encode(data), MESSAGE_REDACTED in CONTROL)
-
-
-def finishes(part: Event, event: Event) -> bool:
-    """Return whether an event adds the complete message of a stream part."""
-    return event.kind == MESSAGE_ADDED and event.data.get("stream") == part.data.get("stream", "")
 
 
 class ScrubReport(msgspec.Struct, frozen=True):
@@ -94,20 +92,22 @@ class Scrubber:
 
     def redactions(self, events: Iterable[Event], reason: str) -> Iterator[NewEvent]:
         """Yield the redactions that remove credentials, and the texts, from all events."""
-        streamed: dict[str, tuple[Event, list[str]]] = {}
+        streamed: dict[str, tuple[Event, dict[int, list[str]]]] = {}
         for event in events:
             if event.kind == MESSAGE_PART:
                 part = kinds.read(MESSAGE_PART, event.raw)
                 if part is not None:
                     # Searched as one: a secret may extend over two parts.
-                    streamed.setdefault(part.stream, (event, []))[1].append(part.text)
+                    texts = streamed.setdefault(part.stream, (event, {}))[1]
+                    for channel, text in part.channels():
+                        texts.setdefault(channel, []).append(text)
             elif event.kind != MESSAGE_REDACTED:
                 clean = self._clean(event)
                 if clean is not None:
                     yield redaction(event, reason, clean)
         for event, parts in streamed.values():
-            text = "".join(parts)
-            if self._without(text) != text:
+            joined = ["".join(pieces) for pieces in parts.values()]
+            if any(self._without(text) != text for text in joined):
                 # The parts only: of the complete message, if there is one, no more than necessary goes.
                 yield redaction(event, reason, {"stream": event.data["stream"]})
 
@@ -193,9 +193,6 @@ def _spellings(text: str) -> str:
     return (r"\\{0,64}" if text[0] in "bfnrtu" else "") + "".join(pieces)
 
 
-# -- dropping the beginning of a history --------------------------------------------------------
-
-
 class DropReport(msgspec.Struct, frozen=True):
     """What `drop_history` removed, or would remove.
 
@@ -257,6 +254,9 @@ def drop_history(
     # A fork that begins before the first removed event loses nothing.
     refusal = f"the history of session {own.session_id!r} cannot be dropped"
     check_unused(backend, own.session_id, head.created, refusal, since=dropped[0][0])
+    hold.check_inherited(log, dropped[0][0])
+    check = partial(hold.check, backend, own.session_id)
+    check()
     if dry_run:
         return report
     facts = {
@@ -270,10 +270,12 @@ def drop_history(
     if kinds.read(HISTORY_DROPPED, raw) is None:
         raise InvalidEvent(f"reason must be a string, got {type(reason).__name__}")
     (event,) = own.append(
-        AppendRequest([NewEvent(HISTORY_DROPPED, raw, HISTORY_DROPPED in CONTROL)])
+        AppendRequest([NewEvent(HISTORY_DROPPED, raw, HISTORY_DROPPED in CONTROL)], check=check)
     )
     # With any durability: a power cut must not undo a drop that was reported.
     own.sync()
+    text = "session %r: dropped the content of %d events before seq %d"
+    observe.report("redact", observe.INFO, text, own.session_id, events, bound)
     return msgspec.structs.replace(report, seq=event.seq)
 
 

@@ -9,16 +9,19 @@ A session is not purged while forks of it exist, even in the trash.
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
+from hansard import observe
 from hansard.backend.contract import AUDIT, AppendRequest, Backend
 from hansard.errors import (
     DAMAGED,
     Damaged,
     DiskFailed,
     HansardError,
+    Held,
     InUse,
     LockTimeout,
     ReadOnly,
@@ -30,18 +33,16 @@ from hansard.errors import (
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import SESSION_DELETED, SESSION_KEPT, SESSION_PURGED, SESSION_RESTORED
+from hansard.maintenance import hold
 from hansard.state.lineage import forks
 
 #: Errors after which nothing was done.
-_REFUSALS: Final = (SeqConflict, LockTimeout, SessionNotFound, SessionDeleted, ReadOnly)
+_REFUSALS: Final = (Held, SeqConflict, LockTimeout, SessionNotFound, SessionDeleted, ReadOnly)
 
 #: Maximum number of forks that an error names.
 _NAMED: Final = 5
 
 _NOT_RECORDED: Final = "nothing was done, because it could not be recorded"
-
-
-# -- operations ---------------------------------------------------------------------------------
 
 
 def delete(backend: Backend, session_id: str) -> None:
@@ -50,8 +51,8 @@ def delete(backend: Backend, session_id: str) -> None:
     if head is None:
         raise SessionNotFound(f"no session {session_id!r} in this store")
     record = announce(backend, SESSION_DELETED, session=session_id, seq=head.seq)
-    with refusals_recorded(backend, record):
-        backend.delete(session_id)
+    with refusals_recorded(backend, [record]):
+        backend.delete(session_id, check=partial(hold.check, backend, session_id))
 
 
 def restore(backend: Backend, session_id: str) -> None:
@@ -59,42 +60,36 @@ def restore(backend: Backend, session_id: str) -> None:
     _check_deleted(backend, session_id)
     seq, _ = _last_known(backend, session_id)
     record = announce(backend, SESSION_RESTORED, session=session_id, seq=seq)
-    with refusals_recorded(backend, record):
+    with refusals_recorded(backend, [record]):
         backend.restore(session_id)
 
 
 def purge(backend: Backend, session_id: str) -> None:
     """Delete a session in the trash permanently, unless it has forks."""
     _check_deleted(backend, session_id)
-    seq, created = _last_known(backend, session_id)
-    check_unused(backend, session_id, created, f"session {session_id!r} cannot be purged")
-    facts = {"session": session_id, "seq": seq, "created": created}
-    try:
-        record = announce(backend, SESSION_PURGED, **facts)
-    except DiskFailed as error:
-        if isinstance(error, SyncFailed) or error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            raise
-        # On a full disk, purging must free space: only here is the record written afterwards.
-        backend.purge(session_id)
+    facts: dict[str, Any] = {}
+    records: list[Event] = []
+
+    def check() -> None:
+        """Look for forks, and record the purge; PostgreSQL may call this again after a lost connection."""
+        seq, created = _last_known(backend, session_id)
+        hold.check(backend, session_id)
+        check_unused(backend, session_id, created, f"session {session_id!r} cannot be purged")
+        facts.update(session=session_id, seq=seq, created=created)
+        if records:
+            return
+        try:
+            records.append(announce(backend, SESSION_PURGED, **facts))
+        except DiskFailed as error:
+            # On a full disk, purging must free space: only here is the record written afterwards.
+            if isinstance(error, SyncFailed) or error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+
+    with refusals_recorded(backend, records):
+        backend.purge(session_id, check)
+    if not records:
         announce(backend, SESSION_PURGED, **facts)
-        return
-    with refusals_recorded(backend, record):
-        backend.purge(session_id)
-
-
-def withdraw(backend: Backend, session_id: str, seq: int) -> bool:
-    """Purge a fork that its creator must not keep, with its last seq; False if it is used already (F-67).
-
-    What another process appended to it is acknowledged: then it is not deleted. What was forked from it needs
-    its events: then it stays in the trash.
-    """
-    try:
-        backend.delete(session_id, expected_seq=seq)
-        check_unused(backend, session_id, "", "")
-    except (SeqConflict, InUse):
-        return False
-    backend.purge(session_id)
-    return True
+    observe.report("trash", observe.INFO, "purged session %r", session_id)
 
 
 def _check_deleted(backend: Backend, session_id: str) -> None:
@@ -150,9 +145,6 @@ def check_unused(
         raise InUse(f"{refusal}: {shown} {why}", children=seen)
 
 
-# -- audit log ----------------------------------------------------------------------------------
-
-
 def audit(backend: Backend) -> Iterator[Event]:
     """Yield the audit events in order; in a scoped store, only those of its sessions."""
     for chunk in backend.internal(AUDIT).reader().read():
@@ -177,13 +169,16 @@ def announce(backend: Backend, kind: str, **facts: Any) -> Event:
 
 
 @contextmanager
-def refusals_recorded(backend: Backend, record: Event) -> Iterator[None]:
+def refusals_recorded(backend: Backend, records: Sequence[Event]) -> Iterator[None]:
     """Run an announced operation; if it is refused, record that too."""
     try:
         yield
     except _REFUSALS as error:
         # The caller gets the refusal, even if this cannot be written.
         with suppress(HansardError):
-            session_id, reason = record.data["session"], type(error).__name__
-            announce(backend, SESSION_KEPT, session=session_id, record=record.seq, reason=reason)
+            for record in records:
+                session_id, reason = record.data["session"], type(error).__name__
+                announce(
+                    backend, SESSION_KEPT, session=session_id, record=record.seq, reason=reason
+                )
         raise

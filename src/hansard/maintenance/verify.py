@@ -146,9 +146,6 @@ def _reporting(backend: Backend, name: str, reports: list[SessionReport]) -> Ite
         reports.append(SessionReport(name, 0, [finding]))
 
 
-# -- repair -------------------------------------------------------------------------------------
-
-
 def repair_session(backend: Backend, session_id: str, *, missing: bool = False) -> RepairReport:
     """Repair one session, if it is damaged. `missing`: accept the loss of missing segments."""
     if backend.read_only:
@@ -156,18 +153,12 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
     before = verify_session(backend, session_id)
     if before.ok:
         return RepairReport(session_id)
-    log = backend.log(session_id)
-    damage = before.damage
-    wrong = [finding for finding in damage if finding.reason.endswith(WRONG_CHECKPOINT)]
-    if wrong:
-        # Derived from the log: its removal loses nothing.
-        log.drop_checkpoint()
-        if wrong == damage:
-            left = verify_session(backend, session_id).damage
-            return RepairReport(session_id, wrong, left=left)
+    wrong = [one for one in before.damage if one.reason.endswith(WRONG_CHECKPOINT)]
     # What the forks of the session know about it.
     children = [one for _, one in forks(backend) if one is not None and one.parent == session_id]
     seq = max((one.seq for one in children), default=0)
-    known = RepairHints(seq, next((one.created for one in children if one.created), ""))
-    done = log.repair(known, missing=missing)
+    created = next((one.created for one in children if one.created), "")
+    known = RepairHints(seq, created, wrong_checkpoint=bool(wrong))
+    done = backend.log(session_id).repair(known, missing=missing)
+    done = msgspec.structs.replace(done, findings=[*wrong, *done.findings])
     return msgspec.structs.replace(done, left=verify_session(backend, session_id).damage)

@@ -18,6 +18,9 @@ ENTRY: Final = "x.claude.entry"
 
 _LONGEST_KEY: Final = 1024
 
+#: Input tokens that were read from a cache, were written to one, and the others.
+_INPUT: Final = ("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens")
+
 
 class Draft(NamedTuple):
     """An entry to append: kind and data, and its idempotency key, if it has one."""
@@ -68,6 +71,51 @@ def titles(entries: Iterable[Mapping[str, Any]]) -> Titles:
             if isinstance(title, str) and _is_text(title):
                 found[place] = title
     return Titles(*found)
+
+
+class UsageCounts:
+    """The usage of a transcript's answers, by their ids.
+
+    The entries of one answer repeat its usage, which grows: each adds the difference.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, int]] = {}
+
+    def new(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the usage to record for an entry; None if earlier ones have reported all of it."""
+        message = entry.get("message")
+        if entry.get("type") != "assistant" or not isinstance(message, Mapping):
+            return None
+        used, model = message.get("usage"), message.get("model")
+        if not isinstance(used, Mapping):
+            return None
+        name = str(message.get("id") or entry.get("uuid"))
+        if not isinstance(model, str) or model.startswith("<"):
+            return None  # a message of the program, such as an error
+        cached, written, rest = (_count(used.get(one)) for one in _INPUT)
+        counts = {
+            "input_tokens": cached + written + rest,
+            "output_tokens": _count(used.get("output_tokens")),
+            "cached_tokens": cached,
+            "cache_write_tokens": written,
+        }
+        before = self._known.get(name, {})
+        new = {one: max(count - before.get(one, 0), 0) for one, count in counts.items()}
+        new = {one: count for one, count in new.items() if count}
+        if not new:
+            return None
+        return {"model": model, **new, "response_id": name, **({"calls": 0} if before else {})}
+
+    def add(self, recorded: Mapping[str, Any]) -> None:
+        """Add what was recorded."""
+        known = self._known.setdefault(str(recorded.get("response_id")), {})
+        for name in ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens"):
+            known[name] = known.get(name, 0) + _count(recorded.get(name))
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and value > 0 else 0
 
 
 def entry(event: Event) -> dict[str, Any] | None:

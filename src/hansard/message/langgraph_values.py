@@ -88,9 +88,6 @@ def mark(given: Typed) -> bytes:
     return blake2b(kind.encode() + b"\0" + data, digest_size=16).digest()
 
 
-# -- the conversation of a thread ---------------------------------------------------------------
-
-
 def plain_message(native: Any) -> dict[str, Any] | None:
     """Return a message of a graph that is a dict; None if it is not a message."""
     is_message = isinstance(native, dict) and isinstance(native.get("role"), str)
@@ -116,6 +113,25 @@ def message_of(member: Callable[[str], Any]) -> dict[str, Any] | None:
         if isinstance(found := member(name), str):
             message[name] = found
     return dict(values.as_json(message))
+
+
+def usage_of(member: Callable[[str], Any]) -> dict[str, Any] | None:
+    """Return what to record for a LangChain message that reports usage; None for any other."""
+    used, response = member("usage_metadata"), member("response_metadata")
+    if not isinstance(used, dict):
+        return None
+    response = response if isinstance(response, dict) else {}
+    given, made = (used.get(f"{name}_token_details") or {} for name in ("input", "output"))
+    counts = {
+        "input_tokens": used.get("input_tokens"),
+        "output_tokens": used.get("output_tokens"),
+        "cached_tokens": given.get("cache_read"),
+        "cache_write_tokens": given.get("cache_creation"),
+        "reasoning_tokens": made.get("reasoning"),
+    }
+    counts = {name: count for name, count in counts.items() if type(count) is int and count > 0}
+    model = response.get("model_name") or response.get("model") or "unknown"
+    return {"model": str(model), **counts} if counts else None
 
 
 class MirrorChange(NamedTuple):

@@ -33,9 +33,6 @@ _WORTH: Final = 24
 _THOUGHTS: Final = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoningContent"})
 
 
-# -- there and back -----------------------------------------------------------------------------
-
-
 def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) -> Message:
     """Return the message that a framework's item is stored as.
 
@@ -187,9 +184,6 @@ def _escaped(name: object) -> str:
 
 def _unescaped(name: str) -> str:
     return name.replace("~1", "/").replace("~0", "~")
-
-
-# -- for other frameworks -----------------------------------------------------------------------
 
 
 def chat(message: Mapping[str, Any]) -> list[Message]:

@@ -58,8 +58,18 @@ _INNER_CALLS: Final = ("function", "custom", "function_call", "functionCall", "t
 _INNER_RESULTS: Final = ("function_response", "functionResponse", "toolResult")
 _NAMES: Final = frozenset({"name", "tool_name", "toolUseId"})
 
-#: LangChain's names of roles.
-_ROLES: Final = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+#: The names that frameworks have for roles.
+_ROLES: Final = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
 _PLAIN: Final = frozenset({"role", "content"})
 
 
@@ -181,6 +191,22 @@ def parse(message: Message) -> ParsedMessage:
     if not isinstance(message.get("name"), str) and _says(message.get("name")):
         rest["name"] = message["name"]
     return ParsedMessage(_role(message, parts), parts, rest, name, message.get("partial") is True)
+
+
+def role_of(message: Message) -> str:
+    """Return "system", "user", "assistant" or "tool", in whatever way a message says it, or another role.
+
+    Results of tools that come as a message of the user are the tool's.
+    """
+    role = _word(message.get("role"))
+    if role == "user" and isinstance(message.get("content"), str):
+        return role
+    if role not in _ROLES or role == "user":
+        parsed = parse(message)
+        role = parsed.role
+        if role == "user" and any(part.kind == "result" for part in parsed.parts):
+            return "tool"
+    return _ROLES.get(role, role)
 
 
 def origin_of(message: Message) -> dict[str, Any] | None:

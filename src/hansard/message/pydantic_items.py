@@ -46,25 +46,50 @@ def message_of(native: Native) -> dict[str, Any]:
     return origin.pack(FORMAT, native, role=role, content=content, **more)
 
 
-def natives_of(messages: Iterable[dict[str, Any]]) -> list[tuple[int, Native]]:
-    """Return stored messages as Pydantic AI's, each with the index of the message that it is from.
+def usage_of(native: Native) -> dict[str, Any] | None:
+    """Return what to record for a response that reports usage; None for any other message."""
+    used = native.get("usage")
+    if native.get("kind") != "response" or not isinstance(used, dict):
+        return None
+    details = used.get("details")
+    reasoned = details.get("reasoning_tokens") if isinstance(details, dict) else None
+    counts = {
+        "input_tokens": used.get("input_tokens"),
+        "output_tokens": used.get("output_tokens"),
+        "cached_tokens": used.get("cache_read_tokens"),
+        "cache_write_tokens": used.get("cache_write_tokens"),
+        "reasoning_tokens": used.get("output_reasoning_tokens") or reasoned,
+    }
+    counts = {name: count for name, count in counts.items() if type(count) is int and count > 0}
+    if not counts:
+        return None
+    found = {"model": native.get("model_name") or "unknown", **counts}
+    if used.get("cost") is not None:
+        found["cost"] = str(used["cost"])
+    if isinstance(native.get("provider_response_id"), str):
+        found["response_id"] = native["provider_response_id"]
+    return found
 
-    Messages of another framework become simple messages of Pydantic AI, fewer or more than there were. These
-    have the index of the last one that was converted with them.
+
+def call_of(native: Native) -> str:
+    """Return what identifies the model call of a response, also after its parts were changed."""
+    return f"{native.get('run_id')} {native.get('timestamp')} {native.get('provider_response_id')}"
+
+
+def natives_of(messages: Iterable[dict[str, Any]]) -> list[Native]:
+    """Return stored messages as Pydantic AI's.
+
+    Messages of another framework become simple messages of Pydantic AI, fewer or more than there were.
     """
-    found: list[tuple[int, Native]] = []
+    found: list[Native] = []
     names: dict[str, str] = {}
-    unpacked = [
-        (place, message, origin.unpack(message, FORMAT)) for place, message in enumerate(messages)
-    ]
-    for own, group in groupby(unpacked, key=lambda one: one[2] is not None):
-        chosen = list(group)
-        if own:
-            found += [(place, native) for place, _, native in chosen if native is not None]
-            continue
-        last = chosen[-1][0]
-        for chat in origin.conversation(message for _, message, _ in chosen):
-            found.append((last, _foreign(chat, names)))
+    unpacked = ((origin.unpack(message, FORMAT), message) for message in messages)
+    for foreign, group in groupby(unpacked, key=lambda one: one[0] is None):
+        if foreign:
+            chats = origin.conversation(message for _, message in group)
+            found += [_foreign(chat, names) for chat in chats]
+        else:
+            found += [native for native, _ in group if native is not None]
     return found
 
 

@@ -4,8 +4,8 @@ A model refuses a history in which a call has no result or a result no call. `pa
 writes them; a message of unknown shape neither calls nor answers.
 
 The log keeps what happened; `repair` changes only what a reader is shown. It removes a result without a call,
-and a second result of one call. A call without a result gets a stand-in. A result that came late is moved to
-where its provider expects it:
+and a second result of one call. A call without a result gets a stand-in; a call of the provider's own tool is
+removed. A result that came late is moved to where its provider expects it:
 
 - chat: a message directly after the one that calls, with the other results;
 - Anthropic: a block at the beginning of the very next message, which is the user's;
@@ -113,8 +113,6 @@ def _halves(message: Mapping[str, Any], place: int) -> Iterator[Half]:
             yield Half(part.kind == "call", part.call_id, part.shape, part.slot, place)
 
 
-# -- repair -------------------------------------------------------------------------------------
-
 #: The member of a message that holds the halves of a shape.
 _HOLDERS = {
     Shape.CHAT: "tool_calls",
@@ -160,9 +158,8 @@ class _PairRepair:
         self._replies: dict[int, list[Message]] = defaultdict(list)
         #: Results that belong into the message after the call, by the index of the call.
         self._answers: dict[int, _Answers] = {}
-        #: Slots whose results leave, and stand-ins that follow a slot, by message and holder.
+        #: Slots whose content leaves, by message and holder.
         self._leaving: dict[tuple[int, str], set[int]] = defaultdict(set)
-        self._inline: dict[tuple[int, str], dict[int, Any]] = defaultdict(dict)
         #: The id of the call that an item makes, and items that answer.
         self._item_calls: dict[int, str] = {}
         self._item_results: set[int] = set()
@@ -195,11 +192,17 @@ class _PairRepair:
 
     def _plan_stand_in(self, call: Half) -> None:
         holder = _HOLDERS[call.shape]
-        made = _MAKERS[call.shape](self._messages[call.place][holder][call.slot])
+        message = self._messages[call.place]
+        if call.shape in _SERVER:
+            slots: set[int] = set()  # it may be written twice, or again after its result
+            for half in _halves(message, call.place):
+                if half.call_id == call.call_id:
+                    slots = slots | {half.slot} if half.is_call else set()
+            self._leaving[call.place, holder] |= slots
+            return
+        made = _MAKERS[call.shape](message[holder][call.slot])
         if call.shape is Shape.CHAT:
             self._replies[call.place].append(made)
-        elif call.shape in _SERVER:
-            self._inline[call.place, holder][call.slot] = made
         else:
             self._plan_answer(call, holder, _Answer(made))
 
@@ -255,12 +258,12 @@ class _PairRepair:
         return self._repaired
 
     def _rewritten(self, place: int, answers: _Answers) -> Message | None:
-        """Return a message without the results that leave and with these answers; None if empty."""
+        """Return a message without what leaves, and with these answers; None if empty."""
         message = self._messages[place]
         changes = {}
         for holder in ("content", "parts"):
             key = (place, holder)
-            if holder in answers or key in self._leaving or key in self._inline:
+            if holder in answers or key in self._leaving:
                 held = self._refilled(place, holder, answers.get(holder, []))
                 before = message[holder]
                 if not isinstance(before, list) or [*map(id, held)] != [*map(id, before)]:
@@ -272,7 +275,6 @@ class _PairRepair:
 
     def _refilled(self, place: int, holder: str, answers: Iterable[_Answer]) -> list[Any]:
         leaving = self._leaving.get((place, holder), set())
-        inline = self._inline.get((place, holder), {})
         arriving = [answer.what for answer in answers if answer.place != place]
         staying = {answer.slot for answer in answers if answer.place == place}
         held: list[tuple[bool, Any]] = []
@@ -280,8 +282,6 @@ class _PairRepair:
         for slot, item in enumerate(_as_list(self._messages[place][holder])):
             if slot not in leaving:
                 held.append((False, item))
-                if slot in inline:
-                    held.append((False, inline[slot]))
             elif slot in staying:
                 held.append((True, item))
                 end_of_answers = len(held)
@@ -321,8 +321,6 @@ def _as_list(held: object) -> list[Any]:
     return [{"type": "text", "text": held}] if held else []
 
 
-# -- stand-ins ----------------------------------------------------------------------------------
-
 #: The answer to a call without a recorded result.
 NO_RESULT = "No result was recorded for this call."
 
@@ -348,18 +346,6 @@ _ITEM_OUTPUTS: dict[str, Message] = {
     "tool_search_call": {"tools": [], "execution": "client", "status": "incomplete"},
 }
 
-#: Anthropic's own tools whose results are not named after them.
-_SERVER_TOOLS = {"tool_search_tool_regex": "tool_search", "tool_search_tool_bm25": "tool_search"}
-#: Tools whose errors may have a text.
-_WITH_MESSAGE = {"text_editor_code_execution", "tool_search"}
-#: Tools whose results name the program that called.
-_WITH_CALLER = {"web_search", "web_fetch"}
-#: Their names in Pydantic AI, which sends `content` back to Anthropic.
-_ANTHROPIC_PARTS = {
-    *("web_search", "web_fetch", "advisor"),
-    *("code_execution", "bash_code_execution", "text_editor_code_execution"),
-}
-
 
 def _chat(call: Message) -> Message:
     return {"role": "tool", "tool_call_id": call["id"], "content": NO_RESULT}
@@ -378,16 +364,6 @@ def _block(call: Message) -> Message:
     return {**answered, "content": NO_RESULT, "is_error": True, **_given(call, "toolset_name")}
 
 
-def _server_block(call: Message) -> Message:
-    if call["type"] == "mcp_tool_use":
-        return _block(call) | {"type": "mcp_tool_result"}
-    name = call.get("name")
-    tool = _SERVER_TOOLS.get(name, name) if isinstance(name, str) else "server"
-    made = {"type": f"{tool}_tool_result", "tool_use_id": call["id"]}
-    caller = _given(call, "caller") if tool in _WITH_CALLER else {}
-    return {**made, "content": _server_error(tool), **caller}
-
-
 def _part(call: Message) -> Message:
     return {
         "part_kind": "tool-return",
@@ -398,26 +374,8 @@ def _part(call: Message) -> Message:
     }
 
 
-def _server_part(call: Message) -> Message:
-    made = {**_part(call), "part_kind": "builtin-tool-return", **_given(call, "provider_name")}
-    if made.get("provider_name") == "anthropic" and made["tool_name"] in _ANTHROPIC_PARTS:
-        made["content"] = _server_error(made["tool_name"])
-    return made
-
-
 def _given(call: Message, name: str) -> Message:
     return {} if call.get(name) is None else {name: call[name]}
 
 
-def _server_error(tool: str) -> Message:
-    error = {"type": f"{tool}_tool_result_error", "error_code": "unavailable"}
-    return error | {"error_message": NO_RESULT} if tool in _WITH_MESSAGE else error
-
-
-_MAKERS = {
-    Shape.CHAT: _chat,
-    Shape.BLOCK: _block,
-    Shape.SERVER_BLOCK: _server_block,
-    Shape.PART: _part,
-    Shape.SERVER_PART: _server_part,
-}
+_MAKERS = {Shape.CHAT: _chat, Shape.BLOCK: _block, Shape.PART: _part}

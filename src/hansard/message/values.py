@@ -9,8 +9,8 @@ writes these as objects whose member begins with `$`; `jq` and `session.scrub` s
     ("a", {"b"})    {"$tuple": ["a", {"$set": ["b"]}]}
 
 An extension of MessagePack is {"$ext": [code, content]}; content of another format is {"$ext": [base64]}.
-A value too deep for an event is a string of this JSON: {"$json": "[[[…]]]"}. Any other value is refused
-before anything is stored. `readable` is for people and other frameworks.
+Any other value, and one of more than 100 levels, is refused before anything is stored. `readable` is for
+people and other frameworks.
 """
 
 import base64
@@ -34,7 +34,7 @@ _DEEPEST: Final = 100
 #: Levels that `readable` shows.
 _SHOWN: Final = 32
 
-_TOO_DEEP: Final = "value is nested too deep; nothing was stored"
+_TOO_DEEP: Final = f"value is nested more than {_DEEPEST} levels deep; nothing was stored"
 _FAILURES: Final = (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
 
 #: Types that are the same in JSON.
@@ -49,21 +49,11 @@ _decode_msgpack = msgspec.msgpack.Decoder().decode
 
 def is_json(value: Any) -> bool:
     """Return whether a value equals its JSON, and is not too deep for an event."""
-    raw = _equal_json(value)
-    return raw is not None and not codec.is_too_deep(raw, _DEEPEST)
-
-
-def is_json_of_any_depth(value: Any) -> bool:
-    """Return whether a value equals its JSON."""
-    return _equal_json(value) is not None
-
-
-def _equal_json(value: Any) -> bytes | None:
     try:
         raw = _encode(value)
-        return raw if _decode(raw) == value else None
+        return bool(_decode(raw) == value) and not codec.is_too_deep(raw, _DEEPEST)
     except _FAILURES:
-        return None
+        return False
 
 
 def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
@@ -75,9 +65,6 @@ def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
     return next(place for place, (one, other) in pairs if one != other)
 
 
-# -- there and back -----------------------------------------------------------------------------
-
-
 def to_json(value: Any) -> Any:
     """Return JSON for a value, or raise `InvalidEvent` if a part of it has no notation."""
     try:
@@ -85,7 +72,9 @@ def to_json(value: Any) -> Any:
         raw = _encode(encoded)
     except RecursionError:
         raise InvalidEvent(_TOO_DEEP) from None
-    return {"$json": raw.decode()} if codec.is_too_deep(raw, _DEEPEST) else encoded
+    if codec.is_too_deep(raw, _DEEPEST):
+        raise InvalidEvent(_TOO_DEEP)
+    return encoded
 
 
 def is_storable(value: Any) -> bool:
@@ -152,34 +141,28 @@ def _split(text: str) -> list[str | int]:
 
 def from_json(encoded: Any) -> Any:
     """Return the value that `to_json` encoded."""
-    if isinstance(encoded, dict) and encoded.keys() == {"$json"}:
-        encoded = _decode(encoded["$json"])
-    return _decoded(encoded)
-
-
-def _decoded(encoded: Any) -> Any:
     if isinstance(encoded, list):
-        return [_decoded(inner) for inner in encoded]
+        return [from_json(inner) for inner in encoded]
     if not isinstance(encoded, dict):
         return encoded
     if len(encoded) == 1:
         ((name, inner),) = encoded.items()
         if name in _NOTATIONS:
             return _NOTATIONS[name](inner)
-    return {name: _decoded(inner) for name, inner in encoded.items()}
+    return {name: from_json(inner) for name, inner in encoded.items()}
 
 
 def _decoded_ext(inner: Any) -> Any:
     code, held = inner
     if isinstance(held, dict) and len(held.get("$ext", ())) == 1:
         return msgspec.msgpack.Ext(code, base64.b64decode(held["$ext"][0]))
-    return msgspec.msgpack.Ext(code, _encode_msgpack(_decoded(held)))
+    return msgspec.msgpack.Ext(code, _encode_msgpack(from_json(held)))
 
 
 _NOTATIONS: Final[dict[str, Callable[[Any], Any]]] = {
-    "$map": lambda pairs: {_decoded(key): _decoded(item) for key, item in pairs},
-    "$tuple": lambda items: tuple(map(_decoded, items)),
-    "$set": lambda items: set(map(_decoded, items)),
+    "$map": lambda pairs: {from_json(key): from_json(item) for key, item in pairs},
+    "$tuple": lambda items: tuple(map(from_json, items)),
+    "$set": lambda items: set(map(from_json, items)),
     "$ext": _decoded_ext,
     "$bytes": base64.b64decode,
     "$float": float,
@@ -208,9 +191,6 @@ def dumped(
     return plain if is_storable(plain) else found
 
 
-# -- as a member of an event --------------------------------------------------------------------
-
-
 def wrap(name: str, value: Any) -> dict[str, Any]:
     """Return the members of an event's data that hold a value; JSON is stored unchanged."""
     return {name: value} if is_json(value) else {name: to_json(value), "encoded": True}
@@ -220,9 +200,6 @@ def unwrap(data: dict[str, Any], name: str) -> Any:
     """Return the value that `wrap` put into an event's data; None if it was redacted."""
     value = data.get(name)
     return from_json(value) if data.get("encoded") else value
-
-
-# -- for people ---------------------------------------------------------------------------------
 
 
 def as_json(value: Any) -> Any:

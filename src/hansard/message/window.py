@@ -1,17 +1,19 @@
 """Cut a view to its last messages, turns or tokens.
 
-A cut never separates a call from its result. Where a limit would, the cut moves to a later place, so that the
-limit holds. Only if nothing would be left does it move back, before the call.
+A cut never separates a call from its result, or reasoning from what it led to. Where a limit would, the cut
+moves to a later place, so that the limit holds. If nothing would be left, it moves back to the last place.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from hansard.message import tool_calls
+from hansard.message.parse import role_of
 
 Message = dict[str, Any]
+Roles = Collection[str]
 
 #: A token is about four bytes of JSON, for English and code.
 _BYTES_PER_TOKEN = 4
@@ -40,30 +42,158 @@ class Limits(NamedTuple):
         )
 
 
+def beginning(
+    view: Iterable[tuple[int, Message]],
+    system: bool,  # noqa: FBT001 - private
+    first: bool,  # noqa: FBT001
+    summary: int | None,
+) -> tuple[dict[int, Message], tuple[int, Message] | None]:
+    """Return what to keep of a view's beginning, by seq, and the first message of the user after it.
+
+    Args:
+        view: the messages of the view with their seqs, from the first one.
+        system: keep the system messages and the summary that the view begins with.
+        first: look for the first message of the user.
+        summary: the seq of the summary.
+    """
+    head: dict[int, Message] = {}
+    for seq, message in view:
+        if system and (seq == summary or role_of(message) == "system"):
+            head[seq] = message
+            continue
+        system = False
+        if not first:
+            break
+        if is_user(message):
+            return head, (seq, message)
+    return head, None
+
+
 def window(
     messages: Sequence[Message],
     limits: Limits,
     *,
+    head: Sequence[Message] = (),
     first: Message | None = None,
+    start_on: Roles | None = None,
+    end_on: Roles | None = None,
     partial: bool = False,
 ) -> list[Message] | None:
-    """Return the last messages that fit every limit.
+    """Return the last messages that fit every limit; if none do, the shortest valid list.
+
+    A limit of 0, or a head that has as many messages as the limit, leaves only the head and `first`.
 
     Args:
-        messages: a view, or the end of one.
+        messages: a view without its head, or the end of one.
         limits: the maximum of what is kept.
-        first: a message to begin with, if it is not kept anyway; it counts.
+        head: the beginning of the view, which is always kept; it counts.
+        first: a message to keep after the head, if it is not kept anyway; it counts.
+        start_on: roles of the first message after the head, unless the head has one of them. If the cut is in
+            the middle of a turn, the message that began the turn leads the window, and counts.
+        end_on: roles of the last message; what follows it is left out.
         partial: there are more messages before these. Return None if they are needed.
     """
-    cut = _cut(messages, limits, partial=partial)
-    if cut is None or first is None or any(kept is first for kept in messages[cut:]):
-        return None if cut is None else list(messages[cut:])
-    cut = _cut(messages, limits.less(first), partial=partial)
-    return None if cut is None else [first, *messages[cut:]]
+    if 0 in (limits.turns, limits.messages, limits.tokens):
+        return [*head] if first is None else [*head, first]
+    ends, alone = _ends_of_pairs(messages)
+    if end_on is not None:
+        end = _last_end(messages, ends, -1, end_on)
+        if partial and (end == 0 or end != _last_end(messages, ends, alone, end_on)):
+            return None
+        messages = messages[:end]
+        ends, alone = _ends_of_pairs(messages)
+    for message in head:
+        limits = limits.less(message)
+    anywhere = [True] * len(messages)
+    starts = anywhere
+    if start_on is not None and not _begins(head, start_on):
+        starts = [role_of(message) in start_on for message in messages]
+    view = _View(messages, ends, alone, partial)
+    # A view without a message that may come first begins anywhere.
+    cut = _cut(view, limits, starts) or (None if partial else _cut(view, limits, anywhere))
+    if cut is None or first is None or any(message is first for message in view.kept(cut)):
+        return None if cut is None else [*head, *view.kept(cut)]
+    if start_on is None or _begins([first], start_on):
+        starts = anywhere
+    limits = limits.less(first)
+    cut = _cut(view, limits, starts) or (None if partial else _cut(view, limits, anywhere))
+    return None if cut is None else [*head, first, *view.kept(cut)]
 
 
-def _cut(messages: Sequence[Message], limits: Limits, *, partial: bool) -> int | None:
-    """Return where the window begins; None if that depends on earlier messages."""
+class _Cut(NamedTuple):
+    """Where a window begins."""
+
+    place: int
+    #: The message that leads it.
+    lead: int | None = None
+
+
+class _View(NamedTuple):
+    """The messages to choose from, and what must stay together."""
+
+    messages: Sequence[Message]
+    #: By message, the last result of its calls, or the item that its reasoning led to.
+    ends: Sequence[int]
+    #: The last result without a call.
+    alone: int
+    partial: bool
+
+    def kept(self, cut: _Cut) -> list[Message]:
+        """Return the messages of a window."""
+        lead = [] if cut.lead is None else [self.messages[cut.lead]]
+        return [*lead, *self.messages[cut.place :]]
+
+    def legal(self, reach: int) -> Iterator[int]:
+        """Yield the places that separate nothing; none up to `reach`."""
+        for place, end in enumerate(self.ends):
+            # The first of these may be an item that reasoning led to.
+            unknown = self.partial and place == 0 and "type" in self.messages[0]
+            if reach < place and not unknown:
+                yield place
+            reach = max(reach, end)
+
+
+def _cut(view: _View, limits: Limits, starts: Sequence[bool]) -> _Cut | None:
+    """Return where the window begins; None if that depends on earlier messages, or is nowhere."""
+    wanted = _wanted(view.messages, limits)
+    if view.partial and wanted == 0:
+        return None
+    cut = _legal_cut(view, limits, wanted, starts, -1)
+    # The call of a result that has none here may be among the earlier messages, or nowhere.
+    if view.partial and cut != _legal_cut(view, limits, wanted, starts, view.alone):
+        return None
+    return cut
+
+
+def _legal_cut(
+    view: _View, limits: Limits, wanted: int, starts: Sequence[bool], reach: int
+) -> _Cut | None:
+    """Return the first legal cut that fits; the last one, if none does."""
+    if not view.messages or limits.messages == 0:
+        return _Cut(len(view.messages))
+    last = None
+    for place in view.legal(reach):
+        lead = None
+        if not starts[place]:
+            lead = next((at for at in range(place - 1, -1, -1) if starts[at]), None)
+            if lead is None:
+                if view.partial and place >= wanted:
+                    return None
+                last = None
+                continue
+        last = _Cut(place, lead)
+        if place >= wanted and (lead is None or _fits(view, limits, last)):
+            break
+    return last
+
+
+def _fits(view: _View, limits: Limits, cut: _Cut) -> bool:
+    less = limits if cut.lead is None else limits.less(view.messages[cut.lead])
+    return cut.place >= _wanted(view.messages, less)
+
+
+def _wanted(messages: Sequence[Message], limits: Limits) -> int:
+    """Return the first place from which everything fits the limits."""
     wanted = 0
     if limits.turns is not None:
         wanted = max(wanted, _turn_cut(messages, limits.turns))
@@ -71,49 +201,30 @@ def _cut(messages: Sequence[Message], limits: Limits, *, partial: bool) -> int |
         wanted = max(wanted, len(messages) - limits.messages)
     if limits.tokens is not None:
         wanted = max(wanted, _token_cut(messages, limits.tokens, limits.counter))
-    if partial and wanted == 0:
-        return None
-    ends, alone = _ends_of_pairs(messages)
-    cut = _legal_cut(wanted, ends, -1)
-    # The call of a result that has none here may be among the earlier messages, or nowhere.
-    if partial and cut != _legal_cut(wanted, ends, alone):
-        return None
-    return cut
+    return wanted
 
 
-def _legal_cut(wanted: int, ends: Sequence[int], reach: int) -> int | None:
-    """Return the first place from `wanted` on that is not in a pair; if none is left, the last one before.
-
-    `ends`: by message, the last result of its calls. `reach`: no cut up to this message.
-    """
-    legal = []
+def _last_end(messages: Sequence[Message], ends: Sequence[int], reach: int, roles: Roles) -> int:
+    """Return the last place that separates nothing and follows a message of a role; 0 if none does."""
+    found = 0
     for place, end in enumerate(ends):
-        if reach < place:
-            legal.append(place)
         reach = max(reach, end)
-    legal.append(len(ends))
-    later = next((place for place in legal if place >= wanted), len(ends))
-    if later < len(ends) or wanted >= len(ends):
-        return later
-    return max((place for place in legal if place <= wanted), default=None)
+        if reach <= place and role_of(messages[place]) in roles:
+            found = place + 1
+    return found
+
+
+def _begins(messages: Sequence[Message], roles: Roles) -> bool:
+    return any(role_of(message) in roles for message in messages)
 
 
 def is_user(message: Message) -> bool:
     """Return whether a message is a person's: results of tools also have the role user."""
-    if tool_calls.results(message):
-        return False
-    if message.get("role") == "user":
-        return True
-    parts = message.get("parts")
-    return isinstance(parts, list) and any(
-        isinstance(part, dict) and part.get("part_kind") == "user-prompt" for part in parts
-    )
+    return role_of(message) == "user"
 
 
 def _turn_cut(messages: Sequence[Message], turns: int) -> int:
     starts = [place for place, message in enumerate(messages) if is_user(message)]
-    if turns <= 0:
-        return len(messages)
     return starts[-turns] if len(starts) > turns else 0
 
 
@@ -126,18 +237,16 @@ def _token_cut(messages: Sequence[Message], left: int, counter: Callable[[Messag
 
 
 def _ends_of_pairs(messages: Sequence[Message]) -> tuple[list[int], int]:
-    """Return the place of the last result of each message's calls, and of the last result without a call.
-
-    A result belongs to the last call before it that has its id: some models reuse ids.
-    """
-    ends = [-1] * len(messages)
-    called: dict[str, int] = {}
+    """Return the end of what each message must stay with, and the place of the last result without a call."""
+    # OpenAI refuses a reasoning item without the item that follows it, and the reverse.
+    ends = [
+        place + 1 if message.get("type") == "reasoning" and place + 1 < len(messages) else -1
+        for place, message in enumerate(messages)
+    ]
     alone = -1
-    for place, message in enumerate(messages):
-        for call_id in tool_calls.results(message):
-            if call_id in called:
-                ends[called[call_id]] = place
-            else:
-                alone = place
-        called.update(dict.fromkeys(tool_calls.calls(message), place))
+    for call, result in tool_calls.pairs(messages):
+        if call is not None and result is not None:
+            ends[call.place] = max(ends[call.place], result.place)
+        elif result is not None:
+            alone = result.place
     return ends, alone

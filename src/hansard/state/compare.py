@@ -15,6 +15,7 @@ from hansard.backend.contract import Backend, LogReader
 from hansard.message.parse import parse
 from hansard.state import lineage, view
 from hansard.state.fold import State
+from hansard.state.view import NumberedMessage
 
 #: Longer ranges count as replaced: to align them would take the square of their length.
 _ALIGNED: Final = 2_000
@@ -27,18 +28,6 @@ class Place(msgspec.Struct, frozen=True):
 
     session: str
     seq: int
-
-
-class NumberedMessage(msgspec.Struct, frozen=True):
-    """A message of a view.
-
-    Attributes:
-        seq: the seq of the event that added it.
-        message: the message.
-    """
-
-    seq: int
-    message: dict[str, Any]
 
 
 class Divergence(msgspec.Struct, frozen=True):
@@ -177,7 +166,7 @@ def _seq_at(messages: Sequence[NumberedMessage], place: int) -> int | None:
 
 
 def _usage(state: State) -> dict[str, Any]:
-    return {model: msgspec.structs.asdict(usage) for model, usage in state.usage.items()}
+    return dict(msgspec.to_builtins(state.usage))
 
 
 def _changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Change]:
@@ -215,9 +204,6 @@ def _blocks(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[_Block]:
         found = [_Block(left_a[i:j], left_b[k:m], what == "equal") for what, i, j, k, m in codes]
     last = _Block(range(left_a.stop, len(a)), range(left_b.stop, len(b)))
     return [_Block(range(begin), range(begin)), *found, last]
-
-
-# -- tool calls ---------------------------------------------------------------------------------
 
 
 def _called(messages: Sequence[NumberedMessage]) -> list[ToolCall]:

@@ -7,40 +7,67 @@ ignored, and the state is folded again from the first event.
 """
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
-from hansard.backend.contract import Head, LogReader
-from hansard.event import codec, kinds
+from hansard.backend.contract import LogReader
+from hansard.event import kinds
 from hansard.event.event import Event
 from hansard.state.redaction import NOTHING, Redactions
 
 #: Grows when the same events add up to another state.
-VERSION: Final = 1
+VERSION: Final = 2
 
 #: Control events that are not activity: a listing does not move the session up, `latest` does not prefer it,
 #: and `prune` may move it.
 HOUSEKEEPING: Final = frozenset(
-    {kinds.HISTORY_DROPPED, kinds.METADATA_SET, kinds.SESSION_ARCHIVED, kinds.SESSION_CLOSED}
+    {
+        kinds.HISTORY_DROPPED,
+        kinds.METADATA_SET,
+        kinds.SESSION_ARCHIVED,
+        kinds.SESSION_CLOSED,
+        kinds.SESSION_HELD,
+        kinds.SESSION_RELEASED,
+    }
 )
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """The recorded usage of a model.
+    """The recorded usage of a model: the sums of all calls.
 
     Attributes:
         calls: number of calls.
-        input_tokens: input tokens of all calls.
-        output_tokens: output tokens of all calls.
-        cost: cost of all calls, in the currency that was recorded.
+        input_tokens: input tokens, including cached ones.
+        output_tokens: output tokens, including reasoning.
+        cached_tokens: number of the input tokens that were read from a cache.
+        cache_write_tokens: number of the input tokens that were written to a cache.
+        reasoning_tokens: number of the output tokens that are reasoning.
+        cost: the exact cost, in the currency that was recorded.
     """
 
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    cost: float = 0.0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: Decimal = Decimal(0)
+
+
+def add_usage(one: Usage, other: Usage) -> Usage:
+    """Return the sum of two usages; costs are added exactly."""
+    return Usage(
+        one.calls + other.calls,
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cached_tokens + other.cached_tokens,
+        one.cache_write_tokens + other.cache_write_tokens,
+        one.reasoning_tokens + other.reasoning_tokens,
+        kinds.EXACT.add(one.cost, other.cost),
+    )
 
 
 class State(msgspec.Struct, frozen=True):
@@ -60,6 +87,8 @@ class State(msgspec.Struct, frozen=True):
         streams: unfinished streams, with the seq of their last part.
         archived: whether the session is archived.
         closed: whether the session is closed.
+        holds: the reason of each legal hold: under "" of the session's own, and under the id of each held
+            fork of the one that keeps what this fork inherits.
         kinds: number of events of each kind.
     """
 
@@ -76,12 +105,18 @@ class State(msgspec.Struct, frozen=True):
     streams: dict[str, int] = {}
     archived: bool = False
     closed: bool = False
+    holds: dict[str, str] = {}
     kinds: dict[str, int] = {}
 
     @property
     def title(self) -> str | None:
         """The title in the metadata."""
         return title_of(self.metadata)
+
+    @property
+    def held(self) -> bool:
+        """Whether the session is under a legal hold."""
+        return bool(self.holds)
 
 
 EMPTY = State()
@@ -153,12 +188,13 @@ def _own(state: State, changes: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _set_metadata(state: State, changes: dict[str, Any], event: Event) -> None:
-    data = {} if codec.is_too_deep(event.raw) else event.data
-    patch = data.get("metadata")
-    if not isinstance(patch, dict):
+    # Also of the event that created the session.
+    read = kinds.read(kinds.METADATA_SET, event.raw)
+    if read is None:
         return
+    patch = read.metadata
     if "title" in patch:
-        if data.get("automatic") is not True:
+        if not read.automatic:
             changes["named"] = patch["title"] is not None
         elif changes.get("named", state.named):
             # A program's title never replaces a person's.
@@ -172,13 +208,14 @@ def _fork(state: State, changes: dict[str, Any], event: Event) -> None:
     del state
     read = kinds.read(event.kind, event.raw)
     if read is not None:
-        # A fork inherits what was said, and not whether the parent was archived or closed.
+        # A fork inherits what was said, and not whether the parent was archived, closed or held.
         changes |= {
             "created": event.stamp,
             "parent": read.parent,
             "forked_at": read.seq,
             "archived": False,
             "closed": False,
+            "holds": {},
         }
 
 
@@ -208,13 +245,28 @@ def _record_usage(state: State, changes: dict[str, Any], event: Event) -> None:
     read = kinds.read(event.kind, event.raw)
     if read is not None:
         usage = _own(state, changes, "usage")
-        before = usage.get(read.model, Usage())
-        usage[read.model] = Usage(
-            calls=before.calls + 1,
-            input_tokens=before.input_tokens + read.input_tokens,
-            output_tokens=before.output_tokens + read.output_tokens,
-            cost=before.cost + (read.cost or 0.0),
+        call = Usage(
+            read.calls,
+            read.input_tokens,
+            read.output_tokens,
+            read.cached_tokens,
+            read.cache_write_tokens,
+            read.reasoning_tokens,
+            read.cost or Decimal(0),
         )
+        usage[read.model] = add_usage(usage.get(read.model, Usage()), call)
+
+
+def _hold(state: State, changes: dict[str, Any], event: Event) -> None:
+    read = kinds.read(event.kind, event.raw)
+    if read is not None:
+        _own(state, changes, "holds")[read.fork] = read.reason
+
+
+def _release(state: State, changes: dict[str, Any], event: Event) -> None:
+    read = kinds.read(event.kind, event.raw)
+    if read is not None:
+        _own(state, changes, "holds").pop(read.fork, None)
 
 
 def _flag(name: str) -> _Step:
@@ -239,10 +291,9 @@ _STEPS: Mapping[str, _Step] = {
     kinds.USAGE_RECORDED: _record_usage,
     kinds.SESSION_ARCHIVED: _flag("archived"),
     kinds.SESSION_CLOSED: _flag("closed"),
+    kinds.SESSION_HELD: _hold,
+    kinds.SESSION_RELEASED: _release,
 }
-
-
-# -- logs and saved states ----------------------------------------------------------------------
 
 
 def replay(
@@ -309,18 +360,3 @@ def latest_activity(log: LogReader, upto: int) -> str:
     """
     events = (event for chunk in log.read(upto=upto) for event in chunk.events())
     return max((event.stamp for event in events if event.kind not in HOUSEKEEPING), default="")
-
-
-def last_activity(log: LogReader, head: Head) -> str:
-    """Return the time of a session's last activity; if there was none, the time of its first event.
-
-    `log`: the session itself, without what it inherits.
-    """
-    controls = log.controls(head.seq)
-    if not controls or controls[-1].seq < head.seq or controls[-1].kind not in HOUSEKEEPING:
-        return head.updated  # nearly always, and without another read
-    for chunk in log.read_back(head.seq):
-        for event in reversed(chunk.events()):
-            if event.kind not in HOUSEKEEPING:
-                return event.stamp
-    return head.created

@@ -101,11 +101,9 @@ class ForkedReader(LogReader):
         self.own = own
 
     def head(self) -> Head | None:
-        """Return where the session itself ends."""
         return self.own.head()
 
     def first(self) -> Event | None:
-        """Return the event that made the fork."""
         return self.first_event
 
     def checkpoint(self) -> SavedState | None:
@@ -113,7 +111,6 @@ class ForkedReader(LogReader):
         return None
 
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
-        """Return the control events, inherited ones first."""
         inherited = [
             event
             for reader, begin, end, _ in self.inherited
@@ -123,7 +120,6 @@ class ForkedReader(LogReader):
         return inherited + self.own.controls(upto, after=after)
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        """Yield the events of all, in order."""
         for reader, begin, end, _ in self.inherited:
             last = end if upto is None else min(upto, end)
             if max(begin, after) < last:
@@ -132,7 +128,6 @@ class ForkedReader(LogReader):
             yield from self.own.read(after, upto)
 
     def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        """Yield the same from the last chunk to the first."""
         begin = self.first_event.seq - 1
         if upto is None or upto > begin:
             yield from self.own.read_back(upto, max(after, begin))
@@ -142,7 +137,6 @@ class ForkedReader(LogReader):
                 yield from reader.read_back(last, max(begin, after))
 
     def size(self, *, unpacked: bool = False) -> int:
-        """Return the bytes of the session itself."""
         return self.own.size(unpacked=unpacked)
 
 
@@ -253,5 +247,5 @@ def parent_of(
         reason = f"{problem}, which is missing; another session has its id"
         raise Damaged(where, 0, reason)
     if head.seq < forked.seq:
-        raise Damaged(where, 0, f"{problem}, which has only {head.seq} events")
+        raise Damaged(where, 0, f"{problem}, which ends at seq {head.seq}")
     return reader, head, begin

@@ -15,7 +15,8 @@ from bisect import bisect, bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from io import BytesIO
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
 
@@ -256,6 +257,18 @@ def ranges_of(
 # -- the form of messages -----------------------------------------------------------------------
 
 
+class NumberedMessage(NamedTuple):
+    """A message of a view.
+
+    Attributes:
+        seq: the seq of the event that added it.
+        message: the message.
+    """
+
+    seq: int
+    message: dict[str, Any]
+
+
 class MessageFormat(NamedTuple, Generic[Shown]):
     """How to return messages: as dicts, or as the stored JSON."""
 
@@ -265,8 +278,6 @@ class MessageFormat(NamedTuple, Generic[Shown]):
     from_message: Callable[[dict[str, Any]], Shown]
     #: Tells a message from another value in the place of one.
     is_message: Callable[[Shown], bool]
-    #: All messages of a chunk as one, if nothing is left out and the format allows it.
-    joined: Callable[[Chunk], Shown | None] = lambda _: None
 
 
 class _Data(msgspec.Struct):
@@ -288,8 +299,6 @@ encoded: MessageFormat[bytes] = MessageFormat(
     msgspec.json.Encoder().encode,
     lambda message: message[:1] == b"{",
 )
-#: As `encoded`, but messages that follow one another in the log may come joined by commas.
-joined: MessageFormat[bytes] = encoded._replace(joined=lambda chunk: chunk.messages_joined())
 
 
 # -- streamed messages --------------------------------------------------------------------------
@@ -346,7 +355,22 @@ class StreamAssembler:
 
 def _message(parts: deque[StreamPart]) -> dict[str, Any]:
     begun = parts[0].message if parts[0].message is not None else _UNKNOWN
-    return {**begun, "content": "".join(part.text for part in parts), PARTIAL: True}
+    calls = (call for part in parts for call in part.calls)
+    return {**kinds.assembled(begun, (part.text for part in parts), calls), PARTIAL: True}
+
+
+def unfinished_parts(log: LogReader, stream: str) -> list[StreamPart]:
+    """Return the parts of a message that was never finished, in order; none if it was."""
+    found: list[StreamPart] = []
+    for chunk in log.read_back():
+        for part in reversed(chunk.streamed()):
+            if part.stream == stream:
+                if part.over:
+                    return []
+                found.append(part)
+                if part.message is not None:
+                    return found[::-1]
+    return []
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -380,10 +404,6 @@ def read_all(
     places: dict[int, int] = {}
     with gc_paused(sum(end - max(begin, after) for begin, end in ranges.backwards())):
         for chunk in chunks(log, ranges, after):
-            together = None if ranges.redactions else form.joined(chunk)
-            if together is not None:
-                found.append(together)
-                continue
             shown = _visible(chunk, form, ranges, after)
             parts = chunk.streamed()
             if parts:
@@ -392,10 +412,49 @@ def read_all(
                 streams.forwards(parts)
             found += [message for _, message in shown]
     # Streams that began before `after`.
-    _complete(streams, _backwards(log, ranges, 0, upto=after))
+    complete(streams, backwards(log, ranges, 0, upto=after))
     for seq, message in reversed(streams.unfinished()):
         found.insert(places[seq], form.from_message(message))
     return found
+
+
+def read_json(log: LogReader, ranges: ViewRanges, *, after: int = 0) -> bytes:
+    """Return the same messages as a JSON array of the stored bytes.
+
+    The array grows while the log is read: a list of messages, joined at the end, takes twice the memory.
+    """
+    streams = StreamAssembler(ranges.redactions.streams)
+    # A comma before each message; that before the first becomes the bracket.
+    array = BytesIO()
+    #: By the seq of a stream's part, the place in the array of the messages after it.
+    places: dict[int, int] = {}
+    for chunk in chunks(log, ranges, after):
+        together = None if ranges.redactions else chunk.messages_joined()
+        if together is not None:
+            array.write(b",")
+            array.write(together)
+            continue
+        shown = _visible(chunk, encoded, ranges, after)
+        parts = chunk.streamed()
+        if parts:
+            seqs = [seq for seq, _ in shown]
+            ends = [*accumulate((1 + len(message) for _, message in shown), initial=array.tell())]
+            places.update((one.seq, ends[bisect(seqs, one.seq)]) for one in parts)
+            streams.forwards(parts)
+        array.writelines(piece for _, message in shown for piece in (b",", message))
+    # Streams that began before `after`.
+    complete(streams, backwards(log, ranges, 0, upto=after))
+    for seq, message in reversed(streams.unfinished()):
+        array.seek(places[seq])
+        rest = array.read()
+        array.seek(places[seq])
+        array.writelines((b",", encoded.from_message(message), rest))
+    if not array.tell():
+        return b"[]"
+    array.write(b"]")
+    array.seek(0)
+    array.write(b"[")
+    return array.getvalue()
 
 
 def _visible(
@@ -444,7 +503,7 @@ def read_last(
     # A message that was never finished is None until its beginning is found.
     pieces: list[list[tuple[int, Shown | None]]] = []
     missing = count
-    before = _backwards(log, ranges, after)
+    before = backwards(log, ranges, after)
     for chunk in before:
         visible = _visible(chunk, form, ranges, after)
         shown: list[tuple[int, Shown | None]] = [*visible]
@@ -455,7 +514,7 @@ def read_last(
         missing -= len(pieces[-1])
         if missing == 0:
             break
-    _complete(streams, chain(before, _backwards(log, ranges, 0, upto=after)))
+    complete(streams, chain(before, backwards(log, ranges, 0, upto=after)))
     pieces.reverse()
     unfinished = dict(streams.unfinished())
     return [
@@ -465,7 +524,7 @@ def read_last(
     ]
 
 
-def _complete(streams: StreamAssembler, chunks: Iterable[Chunk]) -> None:
+def complete(streams: StreamAssembler, chunks: Iterable[Chunk]) -> None:
     """Read further back until the beginning of every unfinished message is found."""
     if streams.cut():
         for chunk in chunks:
@@ -483,15 +542,12 @@ class SummaryChunk(Chunk):
         self._event = event
 
     def events(self) -> list[Event]:
-        """Return the event that added the summary."""
         return [self._event]
 
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the summary as a message."""
         return [(self._event.seq, self._event.data["message"])]
 
     def messages_json(self) -> list[tuple[int, bytes]]:
-        """Return the summary as the stored JSON."""
         return [(self._event.seq, bytes(_data(self._event.raw).message))]
 
 
@@ -552,7 +608,7 @@ def chunks(log: LogReader, ranges: ViewRanges, after: int = 0) -> Iterator[Chunk
             return
 
 
-def _backwards(
+def backwards(
     log: LogReader, ranges: ViewRanges, after: int, upto: int | None = None
 ) -> Iterator[Chunk]:
     """Yield the same from the last chunk to the first, computing no more ranges than needed."""

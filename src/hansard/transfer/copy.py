@@ -14,19 +14,25 @@ from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import AppendRequest, Backend, Log, LogReader, Progress
+from hansard.backend.contract import (
+    AppendRequest,
+    Backend,
+    Log,
+    LogReader,
+    Progress,
+    check_parent,
+)
 from hansard.errors import (
     Damaged,
     HansardError,
     InvalidEvent,
-    InvalidExport,
     SessionDeleted,
     SessionExists,
     SessionNotFound,
 )
 from hansard.event import codec, kinds
-from hansard.event.event import Event, NewEvent
-from hansard.event.kinds import CONTROL, MESSAGE_PART, MESSAGE_REDACTED, SessionForked
+from hansard.event.event import NewEvent
+from hansard.event.kinds import CONTROL, MESSAGE_REDACTED, SessionForked
 from hansard.maintenance import trash
 from hansard.maintenance.compact import masked
 from hansard.state import lineage, redaction
@@ -85,18 +91,6 @@ def _digest_of(events: Iterable[Moved]) -> str:
     return digest.hexdigest()
 
 
-def _has_parent(backend: Backend, forked: SessionForked) -> bool:
-    """Return whether a fork's parent is in the store, with the events that the fork needs."""
-    # Nothing outside of a scoped store: a crafted file could otherwise read any session as its parent.
-    if not forked.parent.startswith(backend.prefix):
-        return False
-    head = backend.log(forked.parent, from_trash=True).reader().head()
-    return head is not None and head.seq >= forked.seq and forked.created in {"", head.created}
-
-
-# -- import -------------------------------------------------------------------------------------
-
-
 class ImportReport(msgspec.Struct, frozen=True):
     """What an import did.
 
@@ -123,11 +117,13 @@ def import_session(backend: Backend, source: Source, session_id: str | None) -> 
     if target.reader().head() is not None:
         return _compared(reader, target, _digest_of(reader.events()), None)
     events = reader.events()
-    moved = next(events)
-    _check_parent(reader, backend, name, moved.event)
-    with backend.stage(name, before=reader.header.after) as stage:
+    first = next(events)
+    # A crafted file could otherwise read any session as its parent.
+    if first.event.kind == kinds.SESSION_FORKED:
+        raise reader.refused("it begins with a fork, and without what that inherits")
+    with backend.stage(name) as stage:
         try:
-            digest = _write(chain([moved], events), lambda new, key: stage.append(new, key=key))
+            digest = _write(chain([first], events), lambda new, key: stage.append(new, key=key))
         except InvalidEvent as error:
             raise reader.refused(str(error)) from None
         try:
@@ -135,14 +131,7 @@ def import_session(backend: Backend, source: Source, session_id: str | None) -> 
         except SessionExists as error:
             # Another process was faster, perhaps with the same file.
             return _compared(reader, target, digest, error)
-    report = _report(reader, name, already=False)
-    try:
-        _check_parent(reader, backend, name, moved.event)
-    except InvalidExport:
-        # Its parent was purged before it was published.
-        trash.withdraw(backend, name, reader.header.after + report.events)
-        raise
-    return report
+    return _report(reader, name, already=False)
 
 
 def _report(reader: ExportReader, name: str, *, already: bool) -> ImportReport:
@@ -156,12 +145,11 @@ def _compared(
 ) -> ImportReport:
     """Report that the session exists with the same events, or raise: it is never changed."""
     report = _report(reader, target.session_id, already=True)
-    after = reader.header.after
     try:
         now = target.reader()
         first = now.first()
-        begins = first is not None and first.seq == after + 1
-        same = begins and _digest_of(_stored(now, after, after + report.events)) == digest
+        begins = first is not None and first.seq == 1
+        same = begins and _digest_of(_stored(now, 0, report.events)) == digest
     except Damaged:
         same = False
     if not same:
@@ -170,26 +158,6 @@ def _compared(
             "Import the file under another id"
         ) from cause
     return report
-
-
-def _check_parent(reader: ExportReader, backend: Backend, session_id: str, first: Event) -> None:
-    """Raise if the session is a fork, and its parent is not in the store."""
-    forked = lineage.fork_source(first)
-    if forked is None:
-        if first.seq != 1:
-            raise reader.refused("it begins in the middle of a session, and not with a fork")
-        return
-    problem = f"it was forked from {forked.parent!r:.100} at seq {forked.seq}"
-    if forked.seq != first.seq - 1:
-        raise reader.refused(f"{problem}, but begins at seq {first.seq}")
-    if forked.parent == session_id or not _has_parent(backend, forked):
-        raise reader.refused(
-            f"{problem}, which is not in this store; import that session first, or export this one with "
-            "what it inherits"
-        )
-
-
-# -- copy ---------------------------------------------------------------------------------------
 
 
 class CopyReport(msgspec.Struct, frozen=True):
@@ -238,7 +206,9 @@ class _Copier:
         for done, session_id in enumerate(order, 1):
             before = self._copied
             try:
-                self._check_parent(session_id)
+                forked = self._origins[session_id]
+                if forked is not None:
+                    self._check_parent(session_id, forked)
                 self._copy(session_id)
                 if self._copied > before and session_id not in self._wanted:
                     self._delete_as_in_source(session_id)
@@ -248,8 +218,6 @@ class _Copier:
                 progress(done, len(order))
         ancestors = [one for one in order if one not in self._wanted and one not in self._failed]
         return CopyReport(self._complete, self._copied, self._found, ancestors, self._failed)
-
-    # -- which, and in which order --------------------------------------------------------------
 
     def _in_order(self) -> list[str]:
         """Return all sessions to copy, parents before their children."""
@@ -277,18 +245,17 @@ class _Copier:
         self._origins[session_id] = forked
         return None if forked is None else forked.parent
 
+    def _check_parent(self, session_id: str, forked: SessionForked) -> None:
+        """Raise unless the target has a fork's parent, with the events that the fork needs."""
+        # Not outside of a scoped store.
+        inside = forked.parent.startswith(self._target.prefix)
+        parent = self._target.log(forked.parent, from_trash=True)
+        head = parent.reader().head() if inside else None
+        check_parent(session_id, forked, head, self._target.where)
+
     def _reader(self, session_id: str) -> LogReader:
         """Return a session of the source; a parent may be in the trash."""
         return self._source.log(session_id, from_trash=session_id not in self._wanted).reader()
-
-    def _check_parent(self, session_id: str) -> None:
-        """Raise if a fork would have no parent, or a different one, in the target."""
-        forked = self._origins[session_id]
-        if forked is not None and not _has_parent(self._target, forked):
-            raise SessionNotFound(
-                f"session {session_id!r} was forked from {forked.parent!r} at seq {forked.seq}, which is not "
-                f"in {self._target.where}; nothing of it was copied"
-            )
 
     def _delete_as_in_source(self, session_id: str) -> None:
         """Move a copy to the target's trash if the original is in the source's."""
@@ -296,8 +263,6 @@ class _Copier:
             self._source.unscoped.log(session_id).reader()
         except SessionDeleted:
             trash.delete(self._target, session_id)
-
-    # -- one session ----------------------------------------------------------------------------
 
     def _copy(self, session_id: str) -> None:
         source = self._reader(session_id)
@@ -322,7 +287,8 @@ class _Copier:
         begin = first.seq - 1
         moving = _masked(_stored(source, begin, head.seq), redacted)
         if end is None:
-            with self._target.stage(session_id, before=begin) as stage:
+            forked = self._origins[session_id]
+            with self._target.stage(session_id, before=begin, forked=forked) as stage:
                 digest = _write(moving, lambda new, key: stage.append(new, key=key))
                 stage.publish()
             end = begin
@@ -364,7 +330,7 @@ class _Copier:
         """Compare the existing events with as many of the source's."""
         for theirs in existing:
             ours = next(moving, None)
-            if ours is None or not _same(ours, theirs):
+            if ours != theirs:
                 raise _differs(self._target.where, session_id, theirs.event.seq)
             self._found += 1
 
@@ -382,22 +348,3 @@ def _masked(events: Iterable[Moved], redacted: Redactions) -> Iterator[Moved]:
         event = masked(redacted, found)
         codec.check_keys(event.raw, f"event {event.seq}")
         yield Moved(event, more)
-
-
-def _same(one: Moved, other: Moved) -> bool:
-    """Return whether two events are equal, apart from what a compaction removes."""
-    ours, theirs = one.event, other.event
-    if one.more != other.more or msgspec.structs.replace(theirs, raw=ours.raw) != ours:
-        return False
-    if ours.raw == theirs.raw or ours.kind != MESSAGE_PART:
-        return ours.raw == theirs.raw
-    mine, there = kinds.read(MESSAGE_PART, ours.raw), kinds.read(MESSAGE_PART, theirs.raw)
-    # One side may have dropped the parts of a message that was completed.
-    return (
-        mine is not None
-        and there is not None
-        and mine.stream == there.stream
-        and (not mine.text or not there.text)
-        # The first part keeps the message without its text.
-        and (None in (mine.message, there.message) or mine.message == there.message)
-    )

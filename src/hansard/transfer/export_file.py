@@ -72,9 +72,7 @@ class ExportHeader(msgspec.Struct, frozen=True):
         exported: when it was exported.
         redacted: whether credentials were replaced.
         by: the version of hansard that wrote it.
-        after: the seq before the first event: 0, unless the file has only a fork's own events.
         upto: the seq of the last event.
-        parts: whether it contains the parts of streamed messages.
         lineage: the session's ancestors, the parent first.
     """
 
@@ -84,9 +82,7 @@ class ExportHeader(msgspec.Struct, frozen=True):
     exported: str = ""
     redacted: bool = False
     by: str = ""
-    after: int = 0
     upto: int = 0
-    parts: bool = False
     lineage: list[Origin] = []
 
 
@@ -108,7 +104,7 @@ class _Line(msgspec.Struct):
     kind: str
     data: msgspec.Raw
     key: str | None = None
-    more: int = 0
+    more: format.Number = 0
 
 
 class Moved(NamedTuple):
@@ -123,9 +119,6 @@ _end = msgspec.json.Decoder(End).decode
 _line = msgspec.json.Decoder(_Line).decode
 _encode = msgspec.json.Encoder().encode
 
-
-# -- writing ------------------------------------------------------------------------------------
-
 Format = Literal["jsonl", "markdown", "html"]
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
@@ -138,32 +131,25 @@ def export(
     redacted: bool,
     view: View,
     events: bool,
-    parts: bool,
-    own_only: bool,
 ) -> Iterator[bytes]:
     """Yield a session in a format, piece by piece; see `Session.export`."""
     if format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     upto = share.last_seq(log, session_id)
     if format == "jsonl":
-        return _jsonl(log, session_id, upto, redacted=redacted, parts=parts, own_only=own_only)
+        return _jsonl(log, session_id, upto, redacted=redacted)
     from hansard.transfer.transcript import Transcript, to_html, to_markdown
 
     transcript = Transcript(log, session_id, upto, redact=redacted, view=view, events=events)
     return to_html(transcript) if format == "html" else to_markdown(transcript)
 
 
-def _jsonl(
-    log: LogReader, session_id: str, upto: int, *, redacted: bool, parts: bool, own_only: bool
-) -> Iterator[bytes]:
-    after = log.first_event.seq - 1 if own_only and isinstance(log, ForkedReader) else 0
+def _jsonl(log: LogReader, session_id: str, upto: int, *, redacted: bool) -> Iterator[bytes]:
     header = share.header(
         session_id,
         redact=redacted,
         by=f"hansard {_version()}",
-        after=after,
         upto=upto,
-        parts=parts,
         lineage=[msgspec.to_builtins(origin) for origin in origins(log)],
     )
     digest = sha256()
@@ -171,8 +157,7 @@ def _jsonl(
     digest.update(line)
     yield line
     events = redactions = 0
-    given = share.given_away(log, upto, redact=redacted, after=after, parts=parts, forked=own_only)
-    for event, more, count in given:
+    for event, more, count in share.given_away(log, upto, redact=redacted):
         events += 1
         redactions += count
         line = line_of(event, more)
@@ -209,9 +194,6 @@ def sha256() -> "_Hash":
     return hashlib.sha256()
 
 
-# -- reading ------------------------------------------------------------------------------------
-
-
 class ExportReader:
     """Reads a file line by line, and checks everything.
 
@@ -245,17 +227,13 @@ class ExportReader:
                 "nothing was imported. Upgrade hansard"
             )
         try:
-            header = _header(raw)
+            return _header(raw)
         except msgspec.MsgspecError as error:
             raise self.refused(f"invalid header: {error}") from None
-        if not 0 <= header.after < 2**62:
-            raise self.refused(f"invalid seq {header.after}")
-        return header
 
     def events(self) -> Iterator[Moved]:
         """Yield the events, at least one. Sets `end` at the end."""
-        seq = self.header.after
-        missing = size = 0
+        seq = missing = size = 0
         while True:
             before = self._hash.copy()
             raw = self._next()
@@ -276,7 +254,7 @@ class ExportReader:
                 raise self.refused(f"an append of more than {_LARGEST_APPEND:,} bytes")
             yield moved
         if missing:
-            raise self.refused(f"{missing} events of an append are missing")
+            raise self.refused(f"events missing at the end of an append: {missing}")
         before.update(raw[:-_CHECKSUM])
         self._check_end(raw, seq, before.hexdigest())
 
@@ -290,9 +268,8 @@ class ExportReader:
         checksum = b',"sha256":"%b"}' % end.sha256.encode()
         if end.hansard != "end" or len(checksum) != _CHECKSUM or not raw.endswith(checksum):
             raise self.refused("invalid last line")
-        count = seq - self.header.after
-        if end.events != count:
-            reason = f"the last line counts {end.events} events, and the file has {count}"
+        if end.events != seq:
+            reason = f"events counted by the last line: {end.events}; in the file: {seq}"
             raise self.refused(reason)
         if end.sha256 != digest:
             raise self.refused("checksum mismatch: the export was modified")
@@ -311,7 +288,7 @@ class ExportReader:
             raise self.refused(f"not an event: {error}") from None
         if line.seq != seq:
             raise self.refused(f"seq {line.seq}, expected {seq}")
-        if line.more < 0 or (line.more and line.key is None):
+        if line.more and line.key is None:
             raise self.refused(f"more={line.more} without an append that has a key")
         if not _is_time(line.time):
             raise self.refused(f"time {line.time!r:.40} is not like 2026-01-31T12:00:00.000000Z")

@@ -13,11 +13,15 @@ import msgspec
 
 from hansard.backend.contract import LogReader
 from hansard.errors import SessionNotFound
-from hansard.event import secrets
+from hansard.event import kinds, secrets
 from hansard.event.event import Event
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
+from hansard.event.kinds import (
+    MESSAGE_ADDED,
+    MESSAGE_PART,
+    SESSION_FORKED,
+)
 from hansard.log import format
-from hansard.maintenance.compact import compaction_filter, masked
+from hansard.maintenance.compact import masked
 from hansard.state import redaction
 from hansard.state.lineage import ForkedReader, redactions_of
 from hansard.state.redaction import Redactions
@@ -102,16 +106,8 @@ def _object(event: Event) -> dict[str, Any]:
     return shown if event.key is None else {**shown, "key": event.key}
 
 
-def given_away(
-    log: LogReader,
-    upto: int,
-    *,
-    redact: bool,
-    after: int = 0,
-    parts: bool = True,
-    forked: bool = True,
-) -> Iterator[Shared]:
-    """Yield the events with after < seq <= upto, without redacted data, as those of a separate session.
+def given_away(log: LogReader, upto: int, *, redact: bool) -> Iterator[Shared]:
+    """Yield the events up to a seq, without redacted data, as those of a separate session.
 
     Inherited events lose their idempotency keys: a fork does not know those of its parent, and may use them
     again.
@@ -120,20 +116,16 @@ def given_away(
         log: the session, with its inherited events.
         upto: the last seq.
         redact: replace what looks like a credential.
-        after: the seq before the first.
-        parts: include the stream parts of finished messages; otherwise they are empty, as after a compaction.
-        forked: the copy of a fork is a fork. Otherwise it has all that it inherits.
     """
     # Read after the last seq: every redaction up to now applies.
     redactions = redactions_of(log)
     told = redaction.of(log.controls(upto))
-    streams = _Streams(log, upto, redactions) if redact or not parts else None
-    drops = None if parts else compaction_filter(log.controls, set).drop_part
+    streams = _Streams(log, upto, redactions) if redact else None
     own = log.first_event.seq if isinstance(log, ForkedReader) else 0
-    for chunk in log.read(after, upto):
+    for chunk in log.read(upto=upto):
         keyed = chunk.keyed()
         for found in chunk.events():
-            if not forked and found.seq == 1 and found.kind == SESSION_FORKED:
+            if found.seq == 1 and found.kind == SESSION_FORKED:
                 # Only the first event would make a fork of the copy: that of a fork at seq 0. Renamed before
                 # it is masked: redactions and drops cover it in the copy, so its data must not be there.
                 found = msgspec.structs.replace(found, kind=_WAS_FORKED)  # noqa: PLW2901
@@ -144,10 +136,9 @@ def given_away(
             count = 0
             if streams is not None:
                 if event.kind == MESSAGE_PART:
-                    event, count = streams.shown(event, redact=redact, drops=drops)
-                if redact:
-                    event, more = _redacted(event)
-                    count += more
+                    event, count = streams.shown(event)
+                event, more = _redacted(event)
+                count += more
             more = keyed.get(event.seq, 1) - 1 if event.key is not None else 0
             yield Shared(event, more, count)
 
@@ -180,51 +171,50 @@ def _redacted(event: Event) -> tuple[Event, int]:
 
 
 class _Streams:
-    """The streams: where finished messages end, and redacted texts of streams with credentials.
+    """The redacted texts of streams with credentials.
 
     A first pass over the log finds them. It keeps only those texts, and the parts of unfinished streams.
     """
 
     def __init__(self, log: LogReader, upto: int, redactions: Redactions) -> None:
         #: By stream, the redacted text and the number of credentials; empty after a part has returned it.
-        self._texts: dict[str, tuple[str, int]] = {}
-        #: By stream, the seq at which it ended.
-        self._ended: dict[str, int] = {}
-        open_streams: dict[str, list[str]] = {}
+        self._texts: dict[tuple[str, int], tuple[str, int]] = {}
+        open_streams: dict[str, dict[int, list[str]]] = {}
         for chunk in log.read(upto=upto):
             for said in chunk.streamed():
-                if said.over:
-                    self._ended[said.stream] = said.seq
                 if said.stream in redactions.streams or said.seq < redactions.before:
                     continue
-                open_streams.setdefault(said.stream, []).append(said.text)
+                texts = open_streams.setdefault(said.stream, {})
+                texts.setdefault(-1, []).append(said.text)
+                for call in said.calls:
+                    texts.setdefault(call.index, []).append(call.arguments)
                 if said.over:
                     self._close(said.stream, open_streams.pop(said.stream))
         for stream, pieces in open_streams.items():
             self._close(stream, pieces)
 
-    def _close(self, stream: str, pieces: list[str]) -> None:
-        text, count = secrets.redact_text("".join(pieces))
-        if count:
-            before, more = self._texts.get(stream, ("", 0))
-            self._texts[stream] = (before + text, more + count)
+    def _close(self, stream: str, texts: dict[int, list[str]]) -> None:
+        for channel, pieces in texts.items():
+            text, count = secrets.redact_text("".join(pieces))
+            if count:
+                before, more = self._texts.get((stream, channel), ("", 0))
+                self._texts[stream, channel] = (before + text, more + count)
 
-    def shown(
-        self, event: Event, *, redact: bool, drops: Callable[[int, int], bool] | None
-    ) -> tuple[Event, int]:
-        """Return a redacted part, and the number of credentials that were replaced in it."""
-        data = event.data
-        stream = data.get("stream")
-        if not isinstance(stream, str):
+    def shown(self, event: Event) -> tuple[Event, int]:
+        """Return a part, and the number of credentials that were replaced in it."""
+        part = kinds.read(MESSAGE_PART, event.raw)
+        if part is None:
             return event, 0
-        ended = self._ended.get(stream)
-        over = data.get("over") or ended is None
-        if drops is not None and not over and drops(event.seq, ended or 0):
-            emptied = msgspec.json.encode({"stream": stream})
-            return msgspec.structs.replace(event, raw=emptied), 0
-        if redact and stream in self._texts and "text" in data:
-            # The first part gets the complete redacted text, the others become empty.
-            data["text"], count = self._texts[stream]
-            self._texts[stream] = ("", 0)
-            return msgspec.structs.replace(event, raw=msgspec.json.encode(data)), count
-        return event, 0
+        data = event.data
+        total = 0
+        # The first piece gets the complete redacted text, the others become empty.
+        places = [(-1, data, "text")]
+        places += [
+            (call.index, data["calls"][at], "arguments") for at, call in enumerate(part.calls)
+        ]
+        for channel, held, name in places:
+            if name in held and (part.stream, channel) in self._texts:
+                held[name], count = self._texts[part.stream, channel]
+                self._texts[part.stream, channel] = ("", 0)
+                total += count
+        return msgspec.structs.replace(event, raw=msgspec.json.encode(data)), total

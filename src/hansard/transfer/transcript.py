@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from hansard.backend.contract import LogReader
+from hansard.backend.contract import Chunk, LogReader, streamed
 from hansard.event import kinds, secrets
 from hansard.event.event import Event
 from hansard.event.kinds import (
@@ -29,6 +29,8 @@ from hansard.event.kinds import (
     SESSION_CLOSED,
     SESSION_CREATED,
     SESSION_FORKED,
+    SESSION_HELD,
+    SESSION_RELEASED,
     SESSION_REPAIRED,
     SESSION_REVERTED,
     SESSION_SNAPSHOTTED,
@@ -51,16 +53,37 @@ _QUIET: Final = frozenset({MESSAGE_PART, MESSAGE_REDACTED})
 
 
 class TranscriptEntry(NamedTuple):
-    """A message, or one line about another event."""
+    """A message, or one line about another event.
+
+    Attributes:
+        seq: the seq of the event.
+        time: its time.
+        kind: its kind.
+        message: the message; None for another event.
+        note: what happened, or what is special about the message.
+        details: details of the note, as JSON.
+    """
 
     seq: int
     time: str
-    #: The message; None for another event.
+    kind: str
     message: dict[str, Any] | None
-    #: What happened, or what is special about the message.
     note: str = ""
-    #: Details of the note, as JSON.
     details: str = ""
+
+
+class TranscriptPage(NamedTuple):
+    """Consecutive entries of a transcript.
+
+    Attributes:
+        entries: the entries, in the order of the view. A summary comes first in the model view.
+        earlier: pass it as `before` to get the entries before these; None if there are none.
+        later: pass it as `after` to get the entries after these; None if there are none.
+    """
+
+    entries: list[TranscriptEntry]
+    earlier: int | None
+    later: int | None
 
 
 class Transcript:
@@ -121,22 +144,97 @@ class Transcript:
 
     def entries(self) -> Iterator[TranscriptEntry]:
         """Yield the entries in order."""
-        ranges = view.ranges_of(self._log, view=self.view, upto=self.upto)
+        ranges = self._ranges()
         unfinished = self._unfinished(ranges)
-        for chunk in view.chunks(self._log, ranges):
-            for found in chunk.events():
-                shown = self.view == "history" or isinstance(chunk, view.SummaryChunk)
-                if found.kind == SUMMARY_ADDED and not shown:
-                    continue  # the model view has one summary, at the beginning
-                event = self._redactions.mask(found)
-                yield from self._entry(event, unfinished)
+        for event in self._forwards(ranges, 0):
+            yield from self._entry(event, unfinished)
 
-    def _unfinished(self, ranges: ViewRanges) -> dict[int, dict[str, Any]]:
-        """Return the streamed messages that were never finished, by the seqs of their last parts."""
+    def page(
+        self, count: int, *, before: int | None = None, after: int | None = None
+    ) -> TranscriptPage:
+        """Return the last entries before a seq, or the first ones after one; read little else.
+
+        Without a seq, these are the last entries. Unfinished streams are not counted.
+        """
+        ranges = self._ranges()
+        end = self.upto + 1 if before is None else before
+        found: list[tuple[Event, list[TranscriptEntry]]] = []
+        more = False
+        for event in (
+            self._backwards(ranges, end) if after is None else self._forwards(ranges, after)
+        ):
+            entries = [*self._entry(event, {})]
+            if entries and not count:
+                more = True
+                break
+            # The summary of a model view is not counted: a page cannot continue after its seq, which is that
+            # of a later place.
+            count -= bool(entries) and (self.view == "history" or event.kind != SUMMARY_ADDED)
+            found.append((event, entries))
+        earlier = later = None
+        if after is None:
+            found.reverse()
+            earlier = found[0][0].seq if more else None
+            later = end - 1 if self._any(self._forwards(ranges, end - 1)) else None
+        else:
+            later = found[-1][0].seq if more else None
+            earlier = after + 1 if after and self._any(self._backwards(ranges, after + 1)) else None
+        unfinished = self._unfinished(ranges, [event for event, _ in found])
+        shown = [one for event, known in found for one in known or self._entry(event, unfinished)]
+        return TranscriptPage(shown, earlier, later)
+
+    def _any(self, events: Iterator[Event]) -> bool:
+        return any(True for event in events for _ in self._entry(event, {}))
+
+    def _ranges(self) -> ViewRanges:
+        return view.ranges_of(self._log, view=self.view, upto=self.upto)
+
+    def _forwards(self, ranges: ViewRanges, after: int) -> Iterator[Event]:
+        """Yield the events of the view after a seq, masked."""
+        for chunk in view.chunks(self._log, ranges, after):
+            if not (after and isinstance(chunk, view.SummaryChunk)):
+                yield from self._events_of(chunk)
+
+    def _backwards(self, ranges: ViewRanges, before: int) -> Iterator[Event]:
+        """Yield the events of the view before a seq, the last one first, masked."""
+        for chunk in view.backwards(self._log, ranges, 0, upto=before - 1):
+            yield from reversed([*self._events_of(chunk)])
+        if ranges.summary is not None:
+            yield self._redactions.mask(ranges.summary)
+
+    def _events_of(self, chunk: Chunk) -> Iterator[Event]:
+        shown = self.view == "history" or isinstance(chunk, view.SummaryChunk)
+        for event in chunk.events():
+            # The model view has one summary, at the beginning.
+            if shown or event.kind != SUMMARY_ADDED:
+                yield self._redactions.mask(event)
+
+    def _unfinished(
+        self, ranges: ViewRanges, events: list[Event] | None = None
+    ) -> dict[int, dict[str, Any]]:
+        """Return the streamed messages that were never finished, by the seqs of their last parts.
+
+        Of the complete view, or of some consecutive events: then only those that have their last part there.
+        """
         streams = StreamAssembler(self._redactions.streams)
-        for chunk in view.chunks(self._log, ranges):
-            streams.forwards(chunk.streamed())
-        return dict(streams.unfinished())
+        if events is None:
+            for chunk in view.chunks(self._log, ranges):
+                streams.forwards(chunk.streamed())
+            return dict(streams.unfinished())
+        parts = [part for part in map(streamed, events) if part is not None]
+        streams.forwards(parts)
+        begun = {part.stream for part in parts} - {part.stream for part in parts if part.over}
+        if not begun:
+            return {}
+        last = parts[-1].seq
+        for chunk in view.chunks(self._log, ranges, last):
+            later = [part for part in chunk.streamed() if part.stream in begun]
+            streams.forwards(later)
+            begun.difference_update(part.stream for part in later)
+            if not begun:
+                return {}
+        view.complete(streams, view.backwards(self._log, ranges, 0, upto=parts[0].seq - 1))
+        return {seq: message for seq, message in streams.unfinished() if seq <= last}
 
     def _entry(
         self, event: Event, unfinished: dict[int, dict[str, Any]]
@@ -149,7 +247,9 @@ class Transcript:
             if isinstance(message, dict) and not event.data.get("redacted"):
                 yield self._message(event, message, "")
             elif self._events:
-                yield TranscriptEntry(event.seq, event.stamp, None, "a message was redacted")
+                yield TranscriptEntry(
+                    event.seq, event.stamp, event.kind, None, "a message was redacted"
+                )
         elif event.kind == SUMMARY_ADDED:
             added = kinds.read(SUMMARY_ADDED, event.raw)
             if added is not None:
@@ -160,10 +260,11 @@ class Transcript:
             note, details = _describe(event)
             shown = self._clean(details)
             text = to_json(shown) if shown else ""
-            yield TranscriptEntry(event.seq, event.stamp, None, self._clean(note), text)
+            kind = self._clean(event.kind)
+            yield TranscriptEntry(event.seq, event.stamp, kind, None, self._clean(note), text)
 
     def _message(self, event: Event, message: dict[str, Any], note: str) -> TranscriptEntry:
-        return TranscriptEntry(event.seq, event.stamp, self._clean(message), note)
+        return TranscriptEntry(event.seq, event.stamp, event.kind, self._clean(message), note)
 
     def _clean(self, value: Any) -> Any:
         return secrets.redact(value)[0] if self.redacted else value
@@ -180,6 +281,8 @@ def _describe(event: Event) -> tuple[str, dict[str, Any]]:
         EVENT_LOST: "a damaged event was lost",
         SESSION_ARCHIVED: "archived" if data.get("archived", True) else "no longer archived",
         SESSION_CLOSED: "closed" if data.get("closed", True) else "reopened",
+        SESSION_HELD: "under a legal hold",
+        SESSION_RELEASED: "released from a legal hold",
         SESSION_FORKED: f"forked from {data.get('parent')} at {data.get('seq')}",
         SESSION_REVERTED: f"reverted to seq {data.get('seq')}",
         SESSION_SNAPSHOTTED: f"snapshot {data.get('label')!r} of {data.get('seq')}",
@@ -250,7 +353,7 @@ def _markdown_part(part: ContentPart) -> str:
 
 def _quoted(text: str) -> str:
     """Return a text as a quotation that it cannot end."""
-    lines = "\n".join(_tamed(_BREAKS.split(_visible(text)))).split("\n")
+    lines = "\n".join(_tamed(_BREAKS.split(visible(text)))).split("\n")
     return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
@@ -284,7 +387,7 @@ def _harmless(line: str) -> str:
 
 def _fenced(text: str, language: str = "") -> str:
     """Return a text as code, in a fence that it cannot close."""
-    text = "\n".join(_BREAKS.split(_visible(text)))
+    text = "\n".join(_BREAKS.split(visible(text)))
     longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
@@ -292,7 +395,7 @@ def _fenced(text: str, language: str = "") -> str:
 
 def _code(text: str) -> str:
     """Return a short text as code within a line."""
-    text = " ".join(_BREAKS.split(_visible(text))).strip()
+    text = " ".join(_BREAKS.split(visible(text))).strip()
     longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
@@ -301,10 +404,10 @@ def _code(text: str) -> str:
 
 def _inline(text: str) -> str:
     """Return a short text without markup."""
-    return _SPECIAL.sub(r"\\\1", " ".join(_BREAKS.split(_visible(text))))
+    return _SPECIAL.sub(r"\\\1", " ".join(_BREAKS.split(visible(text))))
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Return a text with control characters escaped."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -431,4 +534,4 @@ def _time(stamp: str) -> str:
 
 def _escaped(text: str) -> str:
     """Return a text escaped for an element or an attribute."""
-    return html.escape(_visible(text), quote=True)
+    return html.escape(visible(text), quote=True)

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from hansard import aio
-from hansard.errors import SyncFailed
 from hansard.log import disk
-from tests.crashlab import faults
 from tests.faults.test_group_commit import Stay
 from tests.unit.aio.thread_probe import come_round, reached
 
@@ -35,23 +33,3 @@ async def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.Monke
         assert [event.seq for event in events] == list(range(2, 66))
         messages = await store.session("s").messages(after=1)
         assert [message["by"] for message in messages] == list(range(64))
-
-
-async def test_a_failed_sync_is_an_error_of_each_task(tmp_path: Path) -> None:
-    """N-29: when the sync of a group fails, every task gets a separate error object."""
-    async with aio.open(tmp_path / "store") as store:
-        session = store.session("s")
-        await session.add_message({"n": 0})
-        with faults.fail_sync(lost=None):
-            errors = await asyncio.gather(
-                *(session.add_message({"n": number}) for number in range(1, 9)),
-                return_exceptions=True,
-            )
-        assert all(isinstance(error, SyncFailed) for error in errors)
-        assert len({id(error) for error in errors}) == 8
-        with pytest.raises(SyncFailed, match="verify"):
-            await session.add_message({"n": 9})
-        assert (await session.verify()).ok
-        # A slow loop may have submitted some of them after the failure: those were refused.
-        last = await session.seq
-        assert (await session.add_message({"n": 9})).seq == last + 1

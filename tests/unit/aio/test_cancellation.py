@@ -59,25 +59,6 @@ async def test_a_cancelled_append_is_over_or_never_begins(
     await store.close()
 
 
-async def test_a_cancelled_read_ends_immediately(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-75: no task waits for a cancelled read, even if its thread continues."""
-    store, _ = await opened(tmp_path)
-    fresh = await aio.open(tmp_path / "store", read_only=True)
-    read = Stay(disk.read_at)
-    monkeypatch.setattr(disk, "read_at", read)
-    task = asyncio.create_task(fresh.session("s").messages())
-    await reached(read)
-    task.cancel()
-    await come_round()
-    assert task.cancelled()
-    read.go()
-    assert await fresh.session("s").messages() == [{"n": 0}]
-    await fresh.close()
-    await store.close()
-
-
 @pytest.mark.parametrize("durability", ["sync", "os"])
 async def test_random_cancellations_have_one_outcome(
     durability: Any, tmp_path: Path, rng: random.Random
@@ -117,9 +98,6 @@ async def test_random_cancellations_have_one_outcome(
     assert len(seen) == 2 + len(acknowledged) + sum(cancelled.values())
     assert acknowledged
     assert cancelled
-
-
-# -- following ----------------------------------------------------------------------------------
 
 
 async def test_a_cancelled_follower_ends_immediately(tmp_path: Path) -> None:

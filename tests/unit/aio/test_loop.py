@@ -60,11 +60,17 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
         await stream.flush()
         assert (stream.text, stream.event, bool(stream.id)) == ("partial", None, True)
         await stream.finish()
+    calling: Any = Used(session.stream(role="user"))
+    await calling.write_call("{}", id="c", name="f")
+    assert calling.message["tool_calls"][0]["id"] == "c"
+    await calling.discard()
     other: Any = Used(session.stream(gather=0, role="user"))
     await other.write("never mind")
     await other.discard()
     await session.summarize(upto=2, message=MESSAGE)
     await session.redact(3)
+    await session.hold("for a moment")
+    await session.release()
     await session.scrub("nothing of the kind")
     await session.drop_history(2)
     await session.clear()
@@ -78,6 +84,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     assert (await session.messages_json(last=1)).startswith(b"[{")
     assert await session.window(messages=1) == [MESSAGE]
     assert await session.pairing() == []
+    assert (await session.transcript(1)).entries
     assert await session.restore_into([]) > 0
     assert await session.metadata == {**await session.metadata, "user": "u7"}
     assert await session.title == "A title"
@@ -126,11 +133,14 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
         await follower.close()
     assert await used_store.cursors() == ["mine"]
     assert await used_store.drop_cursor("mine")
+    await used_store.set_retention(max_size=10**12)
+    await used_store.retention()
     await used_store.prune(older_than=3600.0, dry_run=True, all_workspaces=True)
     assert (await used_store.verify()).ok
     assert (await used_store.compact()).failed == {}
     assert (await used_store.diagnose()).sessions == 2
     assert (await used_store.health()).writable
+    assert (await used_store.metrics()).appends
     await used_store.close()
     return used
 
@@ -139,11 +149,11 @@ def test_no_call_waits_on_the_loop(opening: aio.Opening, monkeypatch: pytest.Mon
     """N-75: no public call touches the disk, waits for a lock or syncs in the loop's thread."""
     with watching(monkeypatch) as watch:
 
-        async def main() -> set[str]:
+        async def main() -> tuple[set[str], str]:
             async with opening as store:
-                return await use_everything(store)
+                return await use_everything(store), repr(store)
 
-        used = asyncio.run(main())
+        used, where = asyncio.run(main())
     public = {
         f"{cls.__name__}.{name}"
         for cls in (aio.Store, aio.Session, aio.Stream, aio.Follower)
@@ -152,19 +162,7 @@ def test_no_call_waits_on_the_loop(opening: aio.Opening, monkeypatch: pytest.Mon
     }
     assert public - used <= {"Session.id", "Store.create"}
     assert watch.by("MainThread") == []
-    assert {"write", "sync"} <= set(watch.by("hansard-aio-")) or "memory" in repr(opening)
-
-
-async def test_a_full_default_executor_delays_no_store(tmp_path: Path) -> None:
-    """N-75: a store does not use the threads of the loop's default executor."""
-    release = threading.Event()
-    loop = asyncio.get_running_loop()
-    busy = [loop.run_in_executor(None, release.wait) for _ in range(64)]
-    async with aio.open(tmp_path / "store") as store:
-        event = await store.session("s").add_message(MESSAGE)
-        assert event.seq == 1
-    release.set()
-    await asyncio.gather(*busy)
+    assert {"write", "sync"} <= set(watch.by("hansard-aio-")) or "memory" in where
 
 
 #: The threads that were there before a test: stores of other tests may not be collected yet.
@@ -204,9 +202,6 @@ async def test_a_store_that_is_not_closed_leaves_no_thread(tmp_path: Path) -> No
     store = await aio.open(tmp_path / "store")
     await store.session("s").add_message(MESSAGE)
     assert ours() != []
-
-
-# -- several loops ------------------------------------------------------------------------------
 
 
 def test_one_store_serves_several_loops(tmp_path: Path) -> None:
@@ -257,9 +252,6 @@ async def _append(session: aio.Session) -> int:
 
 async def _open(path: Path, durability: Literal["sync", "os"] = "os") -> aio.Store:
     return await aio.open(path / "store", durability=durability)
-
-
-# -- closing and errors -------------------------------------------------------------------------
 
 
 async def test_calls_before_close_are_completed(tmp_path: Path) -> None:

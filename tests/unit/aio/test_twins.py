@@ -24,7 +24,7 @@ PLAIN = {
 }
 
 # Known without awaiting.
-KNOWN = {"Session": {"id"}, "Stream": {"id", "text", "event"}}
+KNOWN = {"Session": {"id"}, "Stream": {"id", "text", "event", "message"}}
 
 # The special methods that become another one.
 SPECIAL = {

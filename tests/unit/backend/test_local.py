@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import hansard
-from tests.unit.disk_probe import tree
 
 
 def damaged_copy(root: Path, session_id: str, content: bytes | None) -> str:
@@ -51,58 +50,6 @@ def test_a_copy_under_a_long_name_is_not_the_original(tmp_path: Path) -> None:
         assert flags == {"a" * 600: False, two: True}
         with pytest.raises(hansard.Damaged, match="log of session"):
             store.session("b" * 600).messages()
-
-
-@pytest.mark.parametrize("missing", ["sessions", "trash"])
-def test_a_lost_empty_directory_is_created_again(missing: str, tmp_path: Path) -> None:
-    """A missing empty directory, as after a copy that skips empty ones, is not damage."""
-    root = tmp_path / "store"
-    hansard.open(root).close()
-    (root / missing).rmdir()
-    before = tree(root)
-    with hansard.open(root, read_only=True) as store:
-        assert store.sessions().items == []
-        assert not store.exists("a")
-        assert store.session("a").messages() == []
-        with pytest.raises(hansard.ReadOnly):
-            store.session("a").add_message({"n": 1})
-        assert store.health().writable is False
-    assert tree(root) == before
-    with hansard.open(root, durability="os") as store:
-        store.session("a").add_message({"n": 1})
-        store.delete("a")
-        store.restore("a")
-        assert store.session("a").messages() == [{"n": 1}]
-
-
-def test_foreign_files_are_no_sessions(tmp_path: Path) -> None:
-    """What others leave in `sessions/` is not listed, not read and not touched."""
-    root = tmp_path / "store"
-    damaged_copy(root, "a", None)
-    sessions = root / "sessions"
-    (sessions / "README.txt").write_text("mine")
-    (sessions / "empty").mkdir()
-    (sessions / "Upper").mkdir()
-    (sessions / "Upper" / "log.jsonl").write_text("mine")
-    (sessions / ".hidden").mkdir()
-    (sessions / ".hidden" / "log.jsonl").write_text("mine")
-    (sessions / "only-a-lock").mkdir()
-    (sessions / "only-a-lock" / "lock").touch()
-    before = tree(root)
-    with hansard.open(root, durability="os") as store:
-        assert [one.session for one in store.verify().sessions] == ["a"]
-        assert not store.exists("only-a-lock")
-        assert tree(root) == before
-        # Twice: built, and brought up to date by the names that there are.
-        for _ in range(2):
-            assert [info.id for info in store.sessions().items] == ["a"]
-        assert tree(sessions) == {
-            name.removeprefix("sessions/"): seen
-            for name, seen in before.items()
-            if name.startswith("sessions/")
-        } | {".": tree(sessions)["."]}
-        # A lock without a log is an interrupted creation: the next writer continues.
-        assert store.session("only-a-lock").add_message({"n": 1}).seq == 1
 
 
 def test_a_refused_beginning_is_forgotten(tmp_path: Path) -> None:

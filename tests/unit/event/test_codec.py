@@ -129,13 +129,18 @@ def test_what_json_cannot_hold_is_refused(value: Any, says: str) -> None:
     assert session.seq == 0
 
 
-@pytest.mark.parametrize("data", [None, [], "{}", b"{}", 1, OrderedDict(), msgspec.Raw(b"{}")])
+@pytest.mark.parametrize("data", [None, [], "{}", b"{}", 1, [("a", 1)], msgspec.Raw(b"{}")])
 def test_data_are_a_dict(data: object) -> None:
-    """An event's data must be a dict, not something similar."""
+    """An event's data must be a mapping, not something similar."""
     with pytest.raises(
         InvalidEvent, match=f"must be a dict that holds JSON, not {type(data).__name__}"
     ):
         codec.encode(data)
+
+
+def test_data_may_be_another_mapping() -> None:
+    """Any mapping is stored as the dict of its members, in their order."""
+    assert codec.encode(OrderedDict(b=1, a=2)) == b'{"b":1,"a":2}'
 
 
 def nested(depth: int, *, lists: bool = False) -> dict[str, Any]:

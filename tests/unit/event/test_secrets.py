@@ -1,15 +1,11 @@
 """Credentials are refused in metadata and found in texts; what only looks like one is unchanged."""
 
-import base64
 import copy
-import hashlib
 import json
-import random
 import re
 import subprocess
 import sys
 import sysconfig
-import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -210,23 +206,6 @@ def test_a_key_is_redacted_in_a_text(key: str) -> None:
         assert "cookie" in key or found.endswith(after)
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_key_is_redacted_at_any_depth(key: str) -> None:
-    """N-67: keys are found in lists, in names of fields, and in JSON inside JSON inside a string."""
-    _, text = KEYS[key]
-    inner = json.dumps({"args": json.dumps({"deep": [json.dumps(text)]})})
-    value = {"a": [text, {"b": text}], text: 1, "arguments": inner, "cut": inner[:-1], "n": 1}
-    before = copy.deepcopy(value)
-    found, count = secrets.redact(value)
-    shown = msgspec.json.encode(found).decode()
-    assert telltale(text) not in shown
-    assert telltale(text) not in json.dumps(found)
-    assert count >= 5
-    assert value == before
-    assert found["n"] == 1
-    assert json.loads(found["arguments"])
-
-
 ASSIGNED = [
     'password="hunter2"', "password='hunter2'", "password=hunter2", "password: hunter2",
     "password = hunter2", "PASSWORD=hunter2", "DB_PASSWORD=hunter2", 'db.password = "hunter2"',
@@ -301,17 +280,6 @@ def test_a_text_without_credentials_is_unchanged(text: str) -> None:
     assert secrets.redact(value)[0] is value
 
 
-def test_random_data_are_unchanged(rng: random.Random) -> None:
-    """N-67: images in base64, UUIDs and hashes of all kinds are unchanged."""
-    for _ in range(20):
-        noise = rng.randbytes(20_000)
-        image = "data:image/png;base64," + base64.b64encode(noise).decode()
-        assert not changed(image)
-        assert not changed(json.dumps({"type": "image", "data": base64.b64encode(noise).decode()}))
-        assert not changed(f"{uuid.UUID(bytes=noise[:16])} {hashlib.sha1(noise).hexdigest()}")  # noqa: S324
-        assert not changed(hashlib.sha256(noise).hexdigest())
-
-
 WORDS = """
     the a of and to in is you that it he was for on are with as his they be at one have this from or had by
     user assistant tool call result model agent file line error test function return class def import async
@@ -365,21 +333,6 @@ def test_a_key_is_redacted_in_any_context(left: str, key: str, right: str) -> No
     assert text not in found
 
 
-def test_a_key_next_to_another_is_found() -> None:
-    """N-67: a key that only shows after its neighbor was redacted is redacted too."""
-    text = KEYS["digitalocean"][1] + KEYS["openai project"][1]
-    found = "[redacted: DigitalOcean token][redacted: OpenAI key]"
-    assert secrets.redact_text(text) == (found, 2)
-
-
-def test_two_redacted_names_stay_separate() -> None:
-    """N-67: fields whose names are redacted do not replace each other."""
-    one, other = KEYS["github"][1], KEYS["github oauth"][1]
-    found, count = secrets.redact({one: 1, other: 2, "a": 3})
-    assert count == 2
-    assert sorted(found.values()) == [1, 2, 3]
-
-
 UNITS = [
     "sk-", "sk-a", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nAAAA", "eyJ", "eyJaaaaaaaaa.",
     "_eyJaaaaaaaa", "a://", "a://b:", "http://a", "http://a:b@", "password=", 'password="', "password='\"`",
@@ -415,10 +368,9 @@ def test_every_shape_has_a_sample() -> None:
     texts = [text for _, text in KEYS.values()]
     for what, hints, _, pattern in secrets.SHAPES:
         hinted = [text for text in texts if any(hint in text.lower() for hint in hints)]
-        assert any(secrets.compiled(pattern).search(text) for text in hinted), (what, pattern)
+        assert any(re.compile(pattern).search(text) for text in hinted), (what, pattern)
     found = {secrets.redact_text(text)[0] for text in (*texts, *vendor_keys(1).values())}
-    entries = secrets._KEYS.replace("\n", " ").split(";")
-    vendors = {entry.strip().partition(":")[0] for entry in entries}
+    vendors = {entry.partition(":")[0] for entry in secrets.vendor_keys()}
     unproven = {name for name in vendors if not any(f": {name}]" in text for text in found)}
     assert unproven == set()
 
@@ -520,8 +472,8 @@ def test_the_tool_counts_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.slow
 def test_hostile_keys_take_linear_time() -> None:
     """N-74: the beginnings of all vendors' keys, repeated with every separator, take linear time."""
-    prefixes = re.sub(r"<[^>]*>[^ ;]*|\[(\w)\w*\]|[\w. ]+: ", r"\1", secrets._KEYS)
-    begun = prefixes.replace(";", "").split()
+    keys = " ".join(entry.partition(": ")[2] for entry in secrets.vendor_keys())
+    begun = re.sub(r"<[^>]*>[^ ]*|\[(\w)\w*\]", r"\1", keys).split()
     for separator in ("", "-", "_", ".", "-a", "_A1", ".eyJ", "=", "/"):
         unit = separator.join(begun)
         text = (unit * (MEGABYTE // 16 // len(unit) + 1))[: MEGABYTE // 16]
@@ -535,8 +487,8 @@ def test_nothing_is_compiled_at_import() -> None:
     """Patterns are compiled on first use, not at import."""
     code = (
         "from hansard.event import secrets\n"
-        "assert secrets.compiled.cache_info().currsize == 0\n"
+        "assert secrets._keys.cache_info().currsize == 0\n"
         "secrets.refuse({'model': 'm', 'temperature': 1}, 'metadata')\n"
-        "assert secrets.compiled.cache_info().currsize == 0\n"
+        "assert secrets._keys.cache_info().currsize == 0\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -3,13 +3,20 @@
 import functools
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import hansard
 from hansard import Event, SessionInfo, Store
 
-HOUSEKEEPING = {"metadata.set", "session.archived", "session.closed"}
+HOUSEKEEPING = {
+    "metadata.set",
+    "session.archived",
+    "session.closed",
+    "session.held",
+    "session.released",
+}
 
 #: What a listing can be sorted by.
 ORDERS: dict[str, Callable[[SessionInfo], Any]] = {
@@ -54,7 +61,7 @@ def describe(store: Store, session_id: str) -> SessionInfo:
         bytes=size,
         input_tokens=sum(used.input_tokens for used in state.usage.values()),
         output_tokens=sum(used.output_tokens for used in state.usage.values()),
-        cost=sum(used.cost for used in state.usage.values()),
+        cost=sum((used.cost for used in state.usage.values()), Decimal(0)),
         parent=session.parent,
         forked_at=state.forked_at,
         workspace=path if isinstance(path, str) else None,

@@ -1,6 +1,5 @@
 """`latest` asks the index; for `children` and `prune` it proposes sessions, and the logs decide."""
 
-import os
 import random
 import re
 import sqlite3
@@ -12,32 +11,13 @@ import pytest
 
 import hansard
 from tests.crashlab import faults
-from tests.unit.disk_probe import index_of, log_of
+from tests.unit.disk_probe import index_of
 from tests.unit.index import reference_listing
 from tests.unit.index.random_store import RandomStore
 from tests.unit.index.test_cost import logs_opened
 from tests.unit.maintenance.test_trash import say
 
 MESSAGE = {"role": "user", "content": "hello"}
-
-
-@pytest.mark.parametrize("indexed", [False, True])
-def test_touching_a_file_does_not_make_its_session_the_latest(
-    tmp_path: Path, *, indexed: bool
-) -> None:
-    """N-61: the times of events decide, with and without an index, and not those of files."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store:
-        for name in "abc":
-            store.session(name).add_message(MESSAGE)
-        if indexed:
-            store.sessions()
-        os.utime(log_of(root, "a"), (2e9, 2e9))
-        store.session("a").set_title("touched")
-        latest = store.latest()
-        assert latest is not None
-        assert latest.id == "c"
-        assert index_of(root).exists()
 
 
 @pytest.mark.slow
@@ -69,19 +49,6 @@ def test_the_latest_is_the_same_with_an_index_and_without(
                 expected_children = without.session(info.id).children()
                 assert store.session(info.id).children() == expected_children
                 assert len(expected_children) == info.children
-
-
-def test_a_wrong_parent_in_the_index_is_not_believed(tmp_path: Path) -> None:
-    """The log of a session tells whether it is a fork."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store:
-        for name in "ab":
-            store.session(name).add_message(MESSAGE)
-        store.session("a").fork("c").set_title("a fork")
-        store.sessions()
-    falsify(root, "b", "", "", parent="a")
-    with hansard.open(root, durability="os") as store:
-        assert store.session("a").children() == ["c"]
 
 
 def falsify(root: Path, session_id: str, old: str, new: str, **columns: object) -> None:

@@ -11,9 +11,9 @@ import pytest
 import hansard
 from hansard import Store
 from hansard.index import sqlite_storage, text_index
+from hansard.index.sqlite_storage import TextLog
 from tests.unit.disk_probe import flip, index_of
 from tests.unit.index.random_store import RandomStore
-from tools.crash.erasure import leaks
 
 
 def say(store: Store, session: str, *texts: str, role: str = "user") -> None:
@@ -24,9 +24,6 @@ def say(store: Store, session: str, *texts: str, role: str = "user") -> None:
 def places(store: Store, text: str, **options: Any) -> list[tuple[str, int]]:
     """Return session and seq of each hit, sorted."""
     return sorted((hit.session, hit.seq) for hit in store.search(text, **options))
-
-
-# -- what is found ------------------------------------------------------------------------------
 
 
 def test_a_hit_has_place_snippet_and_title(store: Store) -> None:
@@ -159,68 +156,21 @@ def test_invalid_arguments_are_refused(store: Store) -> None:
         store.search("?!")
 
 
-# -- streams ------------------------------------------------------------------------------------
-
-
-def test_a_stream_counts_as_finished_when_another_event_follows_it(store: Store) -> None:
-    """A stream is found up to its last part before another event, and finally as the finished message."""
+def test_a_streamed_message_is_found_when_it_is_finished(store: Store) -> None:
+    """The text of a stream is found once, as the finished message, and parts are not."""
     session = store.session("a")
     stream = session.stream(gather=0)
     stream.write("zebra and ")
     stream.write("li")
     say(store, "a", "hello")
-    assert places(store, '"zebra and li"') == [("a", 2)]
-    stream.write("on ")
-    assert places(store, "zebra") == [("a", 2)]
-    assert places(store, "lion") == []
-    say(store, "a", "hello")
-    assert places(store, '"zebra and lion"') == [("a", 4)]
-    assert places(store, "zebra") == [("a", 4)]
+    assert places(store, "zebra") == []
+    stream.write("on")
     stream.finish()
-    assert places(store, "zebra") == [("a", 6)]
-    other = session.stream(gather=0)
-    other.write("giraffe")
+    assert places(store, '"zebra and lion"') == places(store, "zebra") == [("a", 5)]
+    session.stream(gather=0).write("giraffe")
     say(store, "a", "hello")
-    assert places(store, "giraffe") == [("a", 7)]
-    other.discard()
     assert places(store, "giraffe") == []
-
-
-def test_a_fork_inside_a_stream_finds_the_parts_that_it_inherits(store: Store) -> None:
-    """A fork shows the parts before it as a message; the parent shows the finished one, at another seq."""
-    stream = store.session("a").stream(gather=0)
-    stream.write("zebra ")
-    store.session("a").fork("b")
-    assert places(store, "zebra") == [("b", 1)]
-    assert places(store, "zebra", session="b") == [("b", 1)]
-    stream.write("lion")
-    stream.finish()
-    assert places(store, "zebra") == [("a", 3), ("b", 1)]
-    assert places(store, "lion", session="b") == []
-    store.session("b").fork("c")
-    assert places(store, "zebra", session="c") == [("c", 1)]
-    store.session("c").redact(1)
-    assert places(store, "zebra", session="c") == []
-    assert places(store, "zebra") == [("a", 3), ("b", 1)]
-
-
-# -- the index ----------------------------------------------------------------------------------
-
-
-def test_search_index_false_keeps_texts_out_of_the_index(tmp_path: Path) -> None:
-    """With `search_index=False`, only the logs contain texts; an existing copy is removed."""
-    path, word = tmp_path / "store", "kwvzrqhjxkwv"
-    with hansard.open(path) as store:
-        say(store, "a", word)
-        store.search(word)
-    assert index_of(path).name in leaks(path, word)
-    with hansard.open(path, search_index=False) as store:
-        assert leaks(path, word) == ["sessions/a/log.jsonl"]
-        assert places(store, word) == [("a", 1)]
-        say(store, "b", word)
-        assert places(store, word) == [("a", 1), ("b", 1)]
-        assert store.count() == 2
-        assert leaks(path, word) == ["sessions/a/log.jsonl", "sessions/b/log.jsonl"]
+    assert session.messages()[-2]["content"] == "giraffe"
 
 
 def test_a_damaged_session_hides_no_other(tmp_path: Path) -> None:
@@ -248,10 +198,11 @@ def test_a_missing_parent_hides_only_its_forks(tmp_path: Path) -> None:
 
 
 def test_a_fork_that_scrubbed_is_found_by_what_it_shows(store: Store) -> None:
-    """N-66: a fork's own text of an inherited message is found in it, and elsewhere if no other matches."""
+    """N-66: a fork's own text of an inherited message is found in it, and the parent's in the parent."""
     say(store, "a", "a zebra and tiger-secret-7")
     store.session("a").fork("b").scrub("tiger-secret-7")
-    assert places(store, "zebra") == [("a", 1)]
+    assert places(store, "zebra") == [("a", 1), ("b", 1)]
+    assert places(store, "tiger") == [("a", 1)]
     assert places(store, "tiger", session="b") == []
     assert places(store, "zebra", session="b") == [("b", 1)]
     assert places(store, "zebra -tiger") == [("b", 1)]
@@ -269,9 +220,6 @@ def test_a_sqlite_without_fts5_is_reported(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(hansard.BackendUnavailable, match="FTS5"):
             store.search("zebra")
         assert store.count() == 1
-
-
-# -- refreshing ---------------------------------------------------------------------------------
 
 
 def test_progress_counts_events(store: Store) -> None:
@@ -319,18 +267,18 @@ def test_a_failed_read_stores_nothing_twice(
 ) -> None:
     """N-35: if a log cannot be read to its end, its texts are removed, but not those that a fork shows."""
     monkeypatch.setattr(text_index, "STEP", 200)
-    take = text_index._LogReader._take
+    insert = text_index.TextIndexer._insert
 
-    def failing(self: text_index._LogReader, event: hansard.Event) -> bool:
-        if self._log.id == "a" and event.seq == 250:
+    def failing(self: text_index.TextIndexer, log: TextLog, found: Any) -> None:
+        insert(self, log, found)
+        if log.id == "a" and found[-1][0] >= 250:
             raise hansard.Damaged("log", 0, "unreadable", "")
-        return take(self, event)
 
     with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
         say(store, "a", *["zebra"] * 300)
         store.session("a").fork("b", at=200)
         with monkeypatch.context() as patch:
-            patch.setattr(text_index._LogReader, "_take", failing)
+            patch.setattr(text_index.TextIndexer, "_insert", failing)
             found = places(store, "zebra", limit=1000)
             assert found == [("b", seq) for seq in range(1, 201)]
         say(store, "a", "lion")

@@ -157,9 +157,9 @@ def test_texts_are_read_inside_the_transaction_that_stores_them(
     states: list[bool] = []
     real = text_index.TextIndexer._read
 
-    def watched(self: text_index.TextIndexer, session_id: str) -> bool:
+    def watched(self: text_index.TextIndexer, session_id: str) -> None:
         states.append(self._storage._connection.in_transaction)
-        return real(self, session_id)
+        real(self, session_id)
 
     monkeypatch.setattr(text_index.TextIndexer, "_read", watched)
     fill(tmp_path / "store")

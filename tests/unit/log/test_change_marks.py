@@ -155,11 +155,11 @@ def test_a_refresh_without_changes_begins_no_epoch(consumer: Consumer) -> None:
     consumer.refresh()
     before = epoch_of(consumer.path)
     for _ in range(3):
-        assert consumer.backend.version(appends=True) == consumer.since
+        assert consumer.backend.version() == consumer.since
         assert not consumer.refresh().ids
     assert epoch_of(consumer.path) == before
     consumer.backend.log("a").append(NOTE)
-    assert not consumer.backend.version(appends=True)
+    assert not consumer.backend.version()
 
 
 def corrupt(path: Path, session_id: str) -> None:
@@ -211,7 +211,7 @@ CHANGES: dict[str, Callable[[LocalBackend, Path], Any]] = {
     "restore": restore,
     "purge": purge,
     "repair": repair,
-    "compact": lambda backend, _: backend.log("a").compact(compaction_filter(list, set), level=1),
+    "compact": lambda backend, _: backend.log("a").compact(compaction_filter([]), level=1),
     "reading damage": read_damage,
 }
 
@@ -517,7 +517,7 @@ def test_a_read_only_store_creates_no_marks(consumer: Consumer, path: Path) -> N
     shutil.rmtree(path / "marks")
     reader = LocalBackend(str(path), read_only=True)
     assert reader.changed("") == Changed(every=True)
-    assert not reader.version(appends=True)
+    assert not reader.version()
     with pytest.raises(hansard.ReadOnly):
         reader.restore("a")
     assert not (path / "marks").exists()
@@ -578,24 +578,3 @@ def test_a_session_that_stays_locked_is_reported_again(
     lock.release()
     assert consumer.refresh().ids == {"a"}
     assert consumer.refresh().ids == set()
-
-
-def test_a_closed_store_unmaps_the_epoch(path: Path) -> None:
-    """F-129: no file of the marks stays open or mapped after the store is closed."""
-    store = hansard.open(path, durability="os")
-    session = store.session("a")
-    session.add_message({"role": "user", "content": "hello"})
-    assert str(path / "marks") in mapped_and_open()
-    store.close()
-    del session
-    gc.collect()
-    assert str(path / "marks") not in mapped_and_open()
-
-
-def mapped_and_open() -> str:
-    """Return the paths of all files that this process has mapped or open."""
-    paths = [Path("/proc/self/maps").read_text()]
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            paths.append(os.readlink(f"/proc/self/fd/{name}"))
-    return "\n".join(paths)

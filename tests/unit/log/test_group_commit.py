@@ -140,9 +140,6 @@ class Queue:
         return self.work.groups[:-1]
 
 
-# ------------------------------------------------------------------ who works for whom
-
-
 def test_a_leader_keeps_others_waiting_until_it_releases() -> None:
     """F-38: `try_lead` is refused while a thread leads; after `release`, the first in the queue leads."""
     work = Work()
@@ -158,8 +155,6 @@ def test_a_leader_keeps_others_waiting_until_it_releases() -> None:
     assert queue.try_lead()
     queue.release()
 
-
-# ------------------------------------------------------------------ interrupts
 
 # A leader, and in the queue: a, b, an exclusive one, c, d. So a leads for b, c for d.
 VICTIMS = ["leader", "a", "b", "alone", "c", "d"]

@@ -1,6 +1,5 @@
 """Claims about `hansard.log.names`: F-5 to F-11 of docs/format.md, and N-1 to N-7 and N-10."""
 
-import enum
 import itertools
 import os
 import signal
@@ -127,9 +126,6 @@ FOLDS += [
 ]
 
 
-# ------------------------------------------------------------------ ids
-
-
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
@@ -152,9 +148,6 @@ def test_an_id_that_no_backend_could_keep_is_refused_with_a_reason(bad: object, 
         assert said in str(caught.value)
         assert len(str(caught.value)) < 400
         assert isinstance(caught.value, HansardError)
-
-
-# ------------------------------------------------------------------ ids to names
 
 
 @pytest.mark.parametrize(("session_id", "name"), FROZEN.items(), ids=shown)
@@ -183,19 +176,6 @@ def test_a_name_is_safe_on_every_file_system(session_id: str) -> None:
     assert not name.endswith((".", " "))
     assert name.split(".")[0] not in DEVICES
     assert not names.is_temporary(name)
-
-
-def test_an_enum_that_is_a_str_gets_the_name_of_its_value() -> None:
-    """F-6: a subclass of str is named by its text, and the name is a plain str."""
-
-    class Kind(enum.StrEnum):
-        CHAT = "chat"
-
-    assert names.encode(Kind.CHAT) == "chat"
-    assert type(names.encode(Kind.CHAT)) is str
-
-
-# ------------------------------------------------------------------ names to ids
 
 
 @given(ids)
@@ -252,9 +232,6 @@ def test_a_name_that_no_id_has_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"session|name|UTF-8"):
         names.decode(name)
     assert not names.is_hashed(name)
-
-
-# ------------------------------------------------------------------ new ids
 
 
 @pytest.fixture
@@ -330,42 +307,6 @@ def test_ids_stay_sorted_when_the_random_bits_overflow(monkeypatch: pytest.Monke
     assert {uuid.UUID(one).variant for one in made} == {uuid.RFC_4122}
 
 
-class _SlowTime(int):
-    """A time that takes long to put into an id, so that threads meet there."""
-
-    __slots__ = ()
-
-    def __floordiv__(self, other: int) -> "_SlowTime":
-        return _SlowTime(int(self) // other)
-
-    def __lshift__(self, other: int) -> int:
-        time.sleep(0.05)
-        return int(self) << other
-
-
-@pytest.mark.usefixtures("fresh")
-def test_threads_never_share_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-10, N-17: 8 threads draw 8,000 distinct ids, each thread's in order; it fails unlocked."""
-    # The same bits at each draw: only the lock now keeps two threads apart.
-    monkeypatch.setattr(os, "urandom", lambda size: b"\x01" * size)
-    slow = _SlowTime(time.time_ns())
-    monkeypatch.setattr(time, "time_ns", lambda: slow)
-    barrier = threading.Barrier(8)
-    drawn: list[list[str]] = [[] for _ in range(8)]
-
-    def draw(mine: list[str]) -> None:
-        barrier.wait()
-        mine.extend(names.new_id() for _ in range(1000))
-
-    threads = [threading.Thread(target=draw, args=(mine,)) for mine in drawn]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(itertools.chain(*drawn))) == 8000
-    assert all(mine == sorted(mine) for mine in drawn)
-
-
 @needs_fork
 @pytest.mark.usefixtures("frozen")
 def test_a_forked_child_draws_ids_of_its_own() -> None:
@@ -405,9 +346,6 @@ def test_a_child_forked_while_a_thread_draws_an_id_does_not_hang(
         forked.set()
         thread.join()
     assert uuid.UUID(answer).version == 7
-
-
-# ------------------------------------------------------------------ other file names
 
 
 @pytest.mark.parametrize("base", [names.LOG, names.MARKER, "a-b", "a" * 200, "x\ny"], ids=shown)

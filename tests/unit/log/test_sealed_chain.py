@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.local.log import stream_of
 from hansard.log import disk, format, names
 from hansard.log.sealed_chain import SealedChain, check_chain
 from hansard.log.segment_reader import Segment, SegmentReader
@@ -173,17 +172,17 @@ def test_verify_reads_every_segment(tmp_path: Path) -> None:
     LAYOUTS["three"](tmp_path)
     log = tmp_path / "log.jsonl"
     log.write_bytes(plain([], before=UPTO))
-    check_chain(chain_of(tmp_path), _active(log), stream_of)
+    check_chain(chain_of(tmp_path), _active(log))
     for first in (1, 11, 21):
         path = tmp_path / names.sealed(first)
         data = path.read_bytes()
         path.write_bytes(data[:20] + bytes([data[20] ^ 1]) + data[21:])
         with pytest.raises(hansard.Damaged):
-            check_chain(chain_of(tmp_path), _active(log), stream_of)
+            check_chain(chain_of(tmp_path), _active(log))
         path.write_bytes(data)
     log.write_bytes(plain([], before=UPTO + 5))
     with pytest.raises(hansard.Damaged):
-        check_chain(chain_of(tmp_path), _active(log), stream_of)
+        check_chain(chain_of(tmp_path), _active(log))
 
 
 def _active(path: Path) -> SegmentReader:

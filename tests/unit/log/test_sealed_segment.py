@@ -46,8 +46,8 @@ def test_reading_a_range_decompresses_the_frames_it_needs(
     counted = Counted(monkeypatch)
     reader = reader_of(segment)
     start = reader.locate(99, segment.end)
-    piece = next(iter(reader.forwards(start, segment.end)))
-    assert 100 in [line.seq for line in piece.lines(format.decode_lines)]
+    pieces = reader.forwards(start, segment.end)
+    assert 100 in (line.seq for piece in pieces for line in piece.lines(format.decode_lines))
     assert counted.reads <= 3
     again = opened(tmp_path / "a")
     counted.reads = 0

@@ -1,14 +1,12 @@
 """A framework's item comes back equal, is stored once, and is readable for other frameworks."""
 
 import json
-from copy import deepcopy
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hansard
 from hansard.message import origin
 from tests.unit.message.test_parse import SHAPES
 
@@ -53,21 +51,6 @@ def test_what_was_packed_comes_back_equal(
         assert origin.unpack(stored, "g") is None
 
 
-@given(native=ITEMS, content=VALUES)
-def test_nothing_is_shared(native: Json, content: object) -> None:
-    """N-63: changes of a message or an item do not affect each other."""
-    message = origin.pack("f", native, role="user", content=content)
-    kept = deepcopy(message)
-    found = origin.unpack(message, "f", chat=True)
-    for made in (native, found):
-        for value in (made or {}).values():
-            if isinstance(value, list):
-                value.append("changed")
-            elif isinstance(value, dict):
-                value["changed"] = 1
-    assert written(message) == written(kept)
-
-
 def test_texts_are_stored_once() -> None:
     """A text that item and message share is stored once, at any depth."""
     text = "It will rain in Ulm, and not a little."
@@ -89,18 +72,6 @@ def test_texts_are_stored_once() -> None:
         "/arguments": "/tool_calls/0/function/arguments",
         "/content/0/text": "/content",
     }
-
-
-def test_arguments_are_stored_once() -> None:
-    """Arguments that are an object in the item, and a string in the chat, are stored once."""
-    given = {"path": "a.txt", "text": LONG, "n": [1, 1.0, True, -0.0, 2**60]}
-    native = {"calls": [{"name": "write", "args": given}]}
-    calls = [{"id": "c", "function": {"name": "write", "arguments": json.dumps(given)}}]
-    message = origin.pack("f", native, role="assistant", content="", tool_calls=calls)
-    assert json.dumps(message).count(LONG) == 1
-    assert written(origin.unpack(json.loads(json.dumps(message)), "f")) == written(native)
-    calls[0]["function"]["arguments"] = "{not JSON at all, but long"  # type: ignore[index]
-    assert origin.unpack({**message, "tool_calls": calls}, "f") is None
 
 
 @pytest.mark.parametrize("said", [[True, 2], [1.0, 2], [1, 2, 2], [[1], 2], {"0": 1}])
@@ -206,42 +177,13 @@ def test_every_shape_reads_as_a_chat(name: str) -> None:
     assert origin.chat(message)[-1] == CHATS[name][-1]
 
 
-def test_a_conversation_is_one_that_providers_accept() -> None:
-    """N-55: consecutive calls become one message, directly before their results."""
-    items: list[Json] = [
-        {"role": "user", "content": "Ulm or Bonn?"},
-        {"type": "reasoning", "summary": []},
-        {"type": "function_call", "call_id": "c1", "name": "w", "arguments": "{}"},
-        {"type": "function_call", "call_id": "c2", "name": "w", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c1", "output": "dry"},
-        {"type": "function_call_output", "call_id": "c2", "output": "wet"},
-        {"role": "assistant", "content": "Ulm."},
-        {"role": "assistant", "content": "Not Bonn."},
-    ]
-    assert origin.conversation(items) == [
-        chat("user", "Ulm or Bonn?"),
-        chat("assistant", "") | {"tool_calls": [call("c1", "w", "{}"), call("c2", "w", "{}")]},
-        chat("tool", "dry", "c1"),
-        chat("tool", "wet", "c2"),
-        chat("assistant", "Ulm."),
-        chat("assistant", "Not Bonn."),
-    ]
-
-
-def test_a_packed_message_is_found_and_paired_as_any_other() -> None:
-    """N-55: search finds texts, but not in `origin`; calls keep their results."""
-    with hansard.open("memory:") as store:
-        session = store.session("s")
-        asked = chat("assistant", "", ("c1", "weather", "{}"))
-        session.add_messages(
-            [
-                origin.pack("f", {"x": "hidden"}, role="user", content="rain in Ulm"),
-                origin.pack("f", {"name": "weather"}, **asked),
-                origin.pack("f", {"out": "dry"}, **chat("tool", "dry", "c1")),
-            ]
-        )
-        assert [hit.seq for hit in store.search("rain")] == [1]
-        assert [hit.seq for hit in store.search("weather")] == [2]
-        assert not store.search("hidden")
-        assert not session.pairing()
-        assert [message["role"] for message in session.window(messages=2)] == ["assistant", "tool"]
+def test_arguments_are_stored_once() -> None:
+    """Arguments that are an object in the item, and a string in the chat, are stored once."""
+    given = {"path": "a.txt", "text": LONG, "n": [1, 1.0, True, -0.0, 2**60]}
+    native = {"calls": [{"name": "write", "args": given}]}
+    calls = [{"id": "c", "function": {"name": "write", "arguments": json.dumps(given)}}]
+    message = origin.pack("f", native, role="assistant", content="", tool_calls=calls)
+    assert json.dumps(message).count(LONG) == 1
+    assert written(origin.unpack(json.loads(json.dumps(message)), "f")) == written(native)
+    calls[0]["function"]["arguments"] = "{not JSON at all, but long"  # type: ignore[index]
+    assert origin.unpack({**message, "tool_calls": calls}, "f") is None

@@ -61,31 +61,10 @@ def test_a_cut_moves_on_to_a_place_that_splits_nothing(limit: int, first: int) -
     assert window(TALK, messages=limit) == TALK[first:]
 
 
-def test_a_pair_larger_than_the_window_is_kept_whole() -> None:
-    """N-55: if only halves of pairs would fit, the window begins before the call."""
-    assert window(TALK[:4], messages=2) == TALK[1:4]
-
-
-def test_an_id_that_is_used_again_does_not_join_two_pairs() -> None:
-    """N-55: a result belongs to the last call with its id, and one without a call to none."""
-    again = [user("one"), call("a"), result("a"), user("two"), call("a"), result("a"), result("x")]
-    assert window(again, messages=4) == again[3:]
-    assert window(again, messages=2) == again[6:]
-
-
 @pytest.mark.parametrize(("turns", "first"), [(0, 7), (1, 5), (2, 0), (5, 0)])
 def test_a_turn_begins_with_the_user(turns: int, first: int) -> None:
     """A window of n turns begins with the n-th last message of the user."""
     assert window(TALK, turns=turns) == TALK[first:]
-
-
-def test_tool_results_of_the_user_role_begin_no_turn() -> None:
-    """A tool's result in a user message, as in Anthropic's form, is not a turn."""
-    use = {"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}
-    done = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}
-    talk = [user("one"), use, done, answer("done"), user("two"), answer("bye")]
-    assert window(talk, turns=2) == talk
-    assert window(talk, turns=1) == talk[4:]
 
 
 def test_tokens_are_counted_by_the_caller_or_guessed() -> None:
@@ -94,8 +73,39 @@ def test_tokens_are_counted_by_the_caller_or_guessed() -> None:
     assert window(TALK, tokens=2, counter=lambda _: 1) == TALK[5:]
     last = estimate_tokens(TALK[-1])
     assert window(TALK, tokens=last) == TALK[-1:]
-    assert window(TALK, tokens=last - 1) == []
+    assert window(TALK, tokens=last - 1) == TALK[-1:]
+    assert window(TALK, tokens=0) == []
     assert estimate_tokens({"a": "bcd"}) == 3
+
+
+@pytest.mark.parametrize("keep_first", [False, True])
+@pytest.mark.parametrize("heads", [0, 1, 9])
+def test_what_exceeds_the_tokens_is_the_shortest_valid_list(heads: int, keep_first: bool) -> None:
+    """If even the last group of messages exceeds the limit, it is the window, led by the user."""
+    head = [{"role": "system", "content": "s"}] * heads
+    long = "x" * 2000
+    for end in ([answer(long)], [call("c"), result("c") | {"content": long}]):
+        talk = [user("one"), answer("first"), user("a question"), answer("a step"), *end]
+        first = talk[0] if keep_first else None
+
+        def shown(tokens: int, talk: list[Message] = talk, first: Any = first) -> Any:
+            return cut_window(
+                talk, Limits(tokens=tokens), head=head, first=first, start_on=["user"]
+            )
+
+        # The first message of the user leads the last group too.
+        for tokens in (1, 10, 50, 200):
+            assert shown(tokens) == [*head, talk[0] if keep_first else talk[2], *end]
+        assert shown(0) == [*head, *talk[: int(keep_first)]]
+        assert shown(1, talk=[], first=None) == head
+
+
+def test_a_long_answer_to_one_question_is_a_window() -> None:
+    """A window of too few tokens, or of one message, has the question and its answer."""
+    talk = [user("x" * 30), answer("y" * 2000)]
+    for limits in (Limits(tokens=50), Limits(tokens=1), Limits(messages=1)):
+        for first in (None, talk[0]):
+            assert cut_window(talk, limits, first=first, start_on=["user"]) == talk
 
 
 def test_the_first_message_of_the_user_can_be_kept() -> None:
@@ -140,12 +150,58 @@ LOOSE = st.lists(
 )
 
 
-@given(talks() | LOOSE, st.integers(0, 14), st.integers(1, 14))
-@example([user("1"), answer("2"), result("x"), answer("3"), answer("4")], 3, 4)
-def test_the_end_of_a_view_is_enough(talk: list[Message], limit: int, size: int) -> None:
+STARTS = st.sampled_from([None, ("user",), ("user", "assistant"), ("tool",)])
+
+
+@given(talks() | LOOSE, st.integers(0, 14), st.integers(1, 14), STARTS, STARTS)
+@example([user("1"), answer("2"), result("x"), answer("3"), answer("4")], 3, 4, None, None)
+def test_the_end_of_a_view_is_enough(
+    talk: list[Message], limit: int, size: int, start_on: Any, end_on: Any
+) -> None:
     """A window of the end of a view is that of the entire view, or None."""
     for limits in (Limits(messages=limit), Limits(turns=limit), Limits(tokens=limit * 9)):
-        found = cut_window(talk[-size:], limits, partial=len(talk) > size)
-        assert found is None or found == cut_window(talk, limits)
+        roles = {"start_on": start_on, "end_on": end_on}
+        found = cut_window(talk[-size:], limits, **roles, partial=len(talk) > size)
+        assert found is None or found == cut_window(talk, limits, **roles)
     if limit < size <= len(talk) and not any(problems(talk[-size:])):
         assert cut_window(talk[-size:], Limits(messages=limit), partial=True) is not None
+
+
+@given(talks() | LOOSE, st.integers(1, 60), STARTS, st.booleans())
+def test_only_a_limit_of_0_leaves_nothing(
+    talk: list[Message], most: int, start_on: Any, turns: bool
+) -> None:
+    """A window of a view with messages has some, and ends as the view does."""
+    limits = Limits(turns=most) if turns else Limits(tokens=most)
+    found = cut_window(talk, limits, start_on=start_on)
+    assert found is not None
+    assert found[-1:] == talk[-1:]
+
+
+@given(talks(), st.integers(0, 14), st.booleans())
+def test_a_window_begins_with_the_user(talk: list[Message], limit: int, keep: bool) -> None:
+    """N-55: after the system message comes the user, no pair is split, and the limit holds if it can."""
+    head = [{"role": "system", "content": "s"}]
+    first = next((message for message in talk if is_user(message)), None)
+    found = cut_window(
+        talk, Limits(messages=limit), head=head, first=first if keep else None, start_on=["user"]
+    )
+    assert found is not None
+    assert found[0] is head[0]
+    kept = found[1:]
+    assert problems(kept) == []
+    assert kept[-1:] in ([], talk[-1:], [first])
+    # A user between a call and its result cannot begin a window.
+    places = [place for place in range(len(talk)) if not problems(talk[place:])]
+    if kept and any(is_user(talk[place]) for place in places):
+        assert is_user(kept[0])
+    # Beyond the limit it has what leads it, and the last message with what belongs to it.
+    rest = kept[2:] if len(found) > limit else []
+    assert all(problems(rest[place:]) for place in range(1, len(rest)))
+
+
+def test_reasoning_stays_with_what_it_led_to() -> None:
+    """OpenAI refuses an item without its reasoning, so no cut separates the two."""
+    talk = [user("u"), {"type": "reasoning", "summary": []}, {"type": "message", **answer("a")}]
+    assert window(talk, messages=2) == talk[1:]
+    assert window(talk, messages=1) == talk[1:]

@@ -102,29 +102,6 @@ def test_parts_of_every_length_hide_nothing(store: Store) -> None:
     }
 
 
-@pytest.mark.parametrize("redact", [True, False])
-def test_what_was_redacted_is_blank_in_every_export(store: Store, redact: bool) -> None:
-    """N-67: a redacted message and its parts are in no export, with or without redaction."""
-    session = store.session("s")
-    gone = session.add_message({"role": "user", "content": "my card is 4111-1111"})
-    with session.stream(gather=0) as stream:
-        stream.write("your card 4111-")
-        stream.write("1111 is fine")
-    streamed = session.seq
-    session.summarize(upto=streamed, message={"role": "system", "content": "has card 4111-1111"})
-    summary = session.seq
-    session.add_message({"role": "user", "content": "thanks"})
-    for seq in (gone.seq, streamed, summary):
-        session.redact(seq, reason="a card")
-    lines = shared(session, redact=redact)
-    assert "4111" not in json.dumps(lines)
-    assert "1111" not in json.dumps([line["data"] for line in lines[1:]])
-    by_seq = {line["seq"]: line["data"] for line in lines[1:]}
-    assert by_seq[gone.seq] == {"message": None, "redacted": True}
-    assert by_seq[summary] == {"redacted": True}
-    assert by_seq[summary + 1]["message"]["content"] == "thanks"
-
-
 def test_a_session_is_shared_as_a_header_and_its_events(store: Store) -> None:
     """The first object is the header; each event follows in order, as stored."""
     session = store.session("support/42")
@@ -178,15 +155,6 @@ def test_the_hook_has_the_last_word(store: Store) -> None:
     assert session.messages()[0]["content"] == f"{text}, says Ann"
     with pytest.raises(TypeError, match="the hook must return"):
         shared(session, hook=json.dumps)
-
-
-def test_what_comes_later_is_not_in_it(store: Store) -> None:
-    """An export ends at the last event when it began."""
-    session = store.session("s")
-    session.add_message({"role": "user", "content": "one"})
-    lines = session.share()
-    session.add_message({"role": "user", "content": "two"})
-    assert [line.get("seq") for line in lines] == [None, 1]
 
 
 def test_metadata_with_a_key_are_refused_and_leave_no_trace(tmp_path: Path) -> None:

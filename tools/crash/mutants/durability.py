@@ -159,8 +159,8 @@ DURABILITY = (
     Mutant(
         "old segments go before the new one's name is synced",
         "backend/local/compact.py",
-        "            disk.sync_directory(self.directory)\n        return True\n",
-        "        return True\n",
+        "            disk.sync_directory(self.directory)\n        self._remove({",
+        "        self._remove({",
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
     Mutant(

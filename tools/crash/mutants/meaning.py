@@ -40,16 +40,23 @@ MEANING = (
     Mutant(
         "the key of an append is ignored",
         "log/writer.py",
-        "            known = self._keys.find(request.key) or self._key_before(request.key)\n",
-        "            known = None\n",
+        "            if known is not None:\n                append.result",
+        "            if False:\n                append.result",
         ("tests/contract/test_appending.py", "-k", "key"),
     ),
     Mutant(
         "keys in sealed segments are forgotten",
         "log/writer.py",
-        "            known = self._keys.find(request.key) or self._key_before(request.key)\n",
-        "            known = self._keys.find(request.key)\n",
+        "                known = chain.find_key(request.key)\n",
+        "                known = None\n",
         ("tests/unit/test_compaction.py", "tests/contract/test_compaction.py", "-k", "key"),
+    ),
+    Mutant(
+        "a redaction of a stream leaves the segments of its parts alone",
+        "backend/contract.py",
+        "msgspec.json.encode((before, changed, self.streams))",
+        "msgspec.json.encode((before, changed))",
+        ("tests/unit/test_forgetting.py",),
     ),
     Mutant(
         "the expected seq is ignored",

@@ -84,6 +84,10 @@ def apart(store: hansard.Store, *, fork: bool) -> None:
     store.purge("b/5")
     with store.follow(cursor="outside") as follower:
         follower.take(10)
+    store.session("b/6").hold("secret reason")
+    store.session("b/7").hold()
+    store.session("b/7").release()
+    store.set_retention(max_size=10**10, prefix="b/")
     store.search("refund")
 
 
@@ -177,6 +181,11 @@ def _streamed(session: hansard.Session) -> object:
     return session.messages()
 
 
+def _released(session: hansard.Session) -> object:
+    session.hold("case 7")
+    return [session.release(), session.parent, [*session.events()]]
+
+
 _NOON: Final = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
 
 #: What is asked of a store, by the method's name.
@@ -220,12 +229,21 @@ STORE: Final[dict[str, list[Question]]] = {
         lambda s: s.latest(prefix="b/"),
         lambda s: s.latest(archived=True),
     ],
+    "metrics": [lambda s: s.metrics()],
     "prune": [
+        lambda s: s.prune(policy=True, dry_run=True),
         lambda s: s.prune(older_than=1, dry_run=True, all_workspaces=True),
         lambda s: s.prune(older_than=timedelta(days=1), keep_last=1, all_workspaces=True),
     ],
     "purge": _with(lambda s, name: s.purge(name), "a/gone", "a/1", "b/4", *OUTSIDE),
     "restore": _with(lambda s, name: s.restore(name), "a/gone", "a/1", "b/4", *OUTSIDE),
+    "retention": [lambda s: s.retention()],
+    "set_retention": [
+        lambda s: s.set_retention(older_than=1),
+        lambda s: s.set_retention(older_than=1, all_workspaces=True),
+        lambda s: s.set_retention(),
+        lambda s: s.set_retention(max_size=0, prefix="b/"),
+    ],
     "scoped": [
         lambda s: s.scoped("a/k").sessions(),
         lambda s: s.scoped("b/").sessions(),
@@ -292,10 +310,10 @@ SESSION: Final[dict[str, list[Question]]] = {
     "events": _each(lambda x: [*x.events()], lambda x: [*x.events(after=2)]),
     "export": _each(
         lambda x: _undated(b"".join(x.export())),
-        lambda x: _undated(b"".join(x.export(own_only=True))),
         lambda x: b"".join(x.export("markdown")),
     ),
     "fork": _each(lambda x: x.fork("a/new", at=2), lambda x: x.fork("b/new", at=2)),
+    "hold": _each(lambda x: x.hold(), lambda x: x.hold("case 7")),
     "id": _each(lambda x: x.id),
     "messages": _each(
         lambda x: x.messages(), lambda x: x.messages(view="history"), lambda x: x.messages(last=1)
@@ -308,6 +326,7 @@ SESSION: Final[dict[str, list[Question]]] = {
     "patch_metadata": _each(lambda x: x.patch_metadata({"a": {"b": 1}})),
     "record_usage": _each(lambda x: x.record_usage(model="m", input_tokens=1)),
     "redact": _each(lambda x: x.redact(2)),
+    "release": _each(lambda x: x.release(), _released),
     "reopen": _each(lambda x: x.reopen()),
     "repair": _each(lambda x: x.repair()),
     "restore_into": _each(lambda x: x.restore_into([])),
@@ -318,6 +337,7 @@ SESSION: Final[dict[str, list[Question]]] = {
     "set_title": _each(lambda x: x.set_title("t", automatic=True)),
     "set_workspace": _each(lambda x: x.set_workspace("/v")),
     "share": _each(lambda x: [*x.share()]),
+    "transcript": _each(lambda x: x.transcript(1000)),
     "snapshot": _each(lambda x: x.snapshot("there")),
     "snapshots": _each(lambda x: x.snapshots),
     "state": _each(lambda x: x.state(), lambda x: x.state(at=3), lambda x: x.state(at="here")),

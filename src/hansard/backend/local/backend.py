@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, WeakValueDictionary
 
 from hansard.backend.contract import (
@@ -10,24 +10,26 @@ from hansard.backend.contract import (
     AppendRequest,
     Backend,
     Changed,
-    Compactor,
+    Head,
     Health,
     Hold,
     InternalLog,
     Stage,
+    check_parent,
     key_used,
     nothing_staged,
 )
 from hansard.backend.local import changes
 from hansard.backend.local.log import LocalLog
-from hansard.errors import Closed, HansardError, SessionDeleted, SessionNotFound
+from hansard.errors import Closed, HansardError, SessionDeleted
 from hansard.event.event import NewEvent
+from hansard.event.kinds import SessionForked
 from hansard.log import disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.segment import header
 from hansard.log.segment_reader import open_segment
-from hansard.log.store_directory import InternalDirectory, StoreDirectory
-from hansard.log.write_batch import SegmentWriter
+from hansard.log.store_directory import InternalDirectory, StoreDirectory, not_found
+from hansard.log.write_batch import SegmentWriter, session_exists
 from hansard.log.writer import Durability
 
 if TYPE_CHECKING:
@@ -47,12 +49,18 @@ class LocalStage(Stage):
     """
 
     def __init__(
-        self, backend: "LocalBackend", root: StoreDirectory, session_id: str, before: int
+        self,
+        backend: "LocalBackend",
+        root: StoreDirectory,
+        session_id: str,
+        before: int,
+        forked: SessionForked | None = None,
     ) -> None:
         self.backend = backend
         self.root = root
         self.session_id = session_id
         self.before = before
+        self._forked = forked
         root.check_writable()
         self._keys: set[str] = set()
         #: The temporary name of the file; empty before the first append.
@@ -78,8 +86,27 @@ class LocalStage(Stage):
         return self._writer
 
     def publish(self) -> None:
-        self.backend.log(self.session_id).begin_with(self.finish())
+        log, staged, forked = self.backend.log(self.session_id), self.finish(), self._forked
+        if forked is None:
+            log.begin_with(staged)
+        else:
+            # Before the parent's lock is taken: who holds it waits only for a session that is newer than the
+            # parent, so never in a circle (docs/decisions/0035-a-fork-holds-its-parents-lock.md).
+            head = log.reader().head()
+            if head is not None:
+                raise session_exists(self.session_id, head.seq)
+            with self.backend.log(forked.parent).holding() as there:
+                head = self._parent_head(forked.parent) if there else None
+                check_parent(self.session_id, forked, head, self.backend.where)
+                log.begin_with(staged)
         self.discard()
+
+    def _parent_head(self, parent: str) -> Head | None:
+        try:
+            # The handle that knows its end: it reads what is new.
+            return self.backend.log(parent).reader().head()
+        except SessionDeleted:
+            return self.backend.log(parent, from_trash=True).reader().head()
 
     def finish(self) -> str:
         """Make the file durable, and return its temporary name."""
@@ -125,9 +152,10 @@ class LocalBackend(Backend):
 
     durability: Durability
     descriptors = disk.STORE_FILES
-    #: Creates `compactor` for the first session that has grown; None: none is compacted automatically.
-    new_compactor: Callable[[Backend], Compactor] | None = None
-    compactor: Compactor | None = None
+    #: Creates `compactor`, a `BackgroundCompactor`, for the first session that has grown; None: none is
+    #: compacted automatically.
+    new_compactor: Callable[[Backend], Any] | None = None
+    compactor: Any = None
 
     def __init__(
         self,
@@ -137,11 +165,13 @@ class LocalBackend(Backend):
         read_only: bool = False,
         durability: Durability = "sync",
         lock_timeout: float = LOCK_TIMEOUT,
+        group: bool = False,
     ) -> None:
-        self._root = StoreDirectory(path, create=create, read_only=read_only)
+        self._root = StoreDirectory(path, create=create, read_only=read_only, group=group)
         self._internal = InternalDirectory(self._root)
         self._holds: WeakSet[LocalHold] = WeakSet()
         self.where = self._root.path
+        self.counters = self._root.counters
         self.read_only = read_only
         self.durability = durability
         self.lock_timeout = lock_timeout
@@ -222,10 +252,12 @@ class LocalBackend(Backend):
         if self.finder is not None:
             self.finder.release_files()
 
-    def stage(self, session_id: str, *, before: int = 0) -> Stage:
+    def stage(
+        self, session_id: str, *, before: int = 0, forked: SessionForked | None = None
+    ) -> Stage:
         names.check_id(session_id)
         self.check_open()
-        return LocalStage(self, self._root, session_id, before)
+        return LocalStage(self, self._root, session_id, before, forked)
 
     def stage_in(self, root: StoreDirectory, log_id: str, before: int) -> LocalStage:
         """Begin a log that replaces another, also an internal one."""
@@ -287,10 +319,8 @@ class LocalBackend(Backend):
         asked = ((session_id, self._name_of(session_id)) for session_id in session_ids)
         return dict(changes.stamps(self._root, asked))
 
-    def version(self, *, appends: bool = False) -> str:
+    def version(self) -> str:
         self.check_open()
-        if not appends:
-            return self._root.population()
         return "" if self.read_only else changes.version(self._root)
 
     def changed(self, since: str) -> Changed:
@@ -325,20 +355,31 @@ class LocalBackend(Backend):
         return session_id if session_id and names.encode(session_id) == name else None
 
     def delete(
-        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+        self,
+        session_id: str,
+        *,
+        expected_seq: int | None = None,
+        timeout: float | None = None,
+        check: Callable[[], object] = bool,
     ) -> None:
-        self._writable(session_id).delete(expected_seq, timeout)
+        self._writable(session_id).delete(expected_seq, timeout, check)
 
     def restore(self, session_id: str) -> None:
         self._writable(session_id).restore()
 
-    def purge(self, session_id: str) -> None:
+    def purge(self, session_id: str, check: Callable[[], object] = bool) -> None:
         log = self._writable(session_id)
         name = self._name_of(session_id)
+        purged = False
         with log.marked():
-            purged = self._root.purge(name) or (log.finish_delete() and self._root.purge(name))
+            if not self._root.in_trash(name):
+                log.finish_delete()
+            with log.holding():
+                if self._root.in_trash(name):
+                    check()
+                    purged = self._root.purge(name)
         if not purged:
-            raise SessionNotFound(f"no session {session_id!r} in the trash")
+            raise not_found(session_id, "the trash")
         # A failed sync does not concern the next session of this name.
         self._root.failed.discard(session_id)
         log.release_files()
@@ -372,7 +413,7 @@ class LocalBackend(Backend):
         path = f"{self.where}/{names.MARKER}"
         try:
             file = disk.open_file(self._root.descriptor, names.MARKER)
-            lock = Lock(file, path, rare=True)
+            lock = Lock(file, path, self.counters, rare=True)
         except OSError as error:
             raise disk.explain(error, "open", path) from error
         lock.acquire(self.lock_timeout if wait else 0.0, disk.SHARED)

@@ -87,7 +87,10 @@ def _changed(root: StoreDirectory, files: MarkFiles, ids_of: Ids, since: str) ->
             with suppress(OSError):
                 marked.update(files.read(epoch))
                 read.append(epoch)
-        certain = known.place == found.place and _are_complete(read, known.epoch, last)
+        # Whether the files of all epochs since were read; there may be too many to list.
+        first = known.epoch
+        count = len({*read} & {*range(first, last + 1)}) if last - first < len(read) else 0
+        certain = known.place == found.place and 0 < first <= last < first + count
     # A session that is not recorded may not be written yet either.
     _wait(root, files, marked if certain else {*marked, *root.directories()})
     every = not certain or not found.boot or found.boot != known.boot
@@ -125,11 +128,6 @@ def _wait(root: StoreDirectory, files: MarkFiles, marked: Iterable[str]) -> None
             files.mark(name)
         except UnsafePath:
             continue  # a link or a file: no writer follows it
-
-
-def _are_complete(read: list[int], first: int, last: int) -> bool:
-    """Return whether the files of all epochs from first to last were read. There may be too many to count."""
-    return 0 < first <= last < first + sum(first <= epoch <= last for epoch in read)
 
 
 def _remove(files: MarkFiles, epochs: set[int]) -> None:

@@ -29,6 +29,9 @@ from hansard.log.store_directory import StoreDirectory
 NAMED: Final = 20
 
 _LOOSE: Final = 0o077
+#: In a store of a group, where the group's bits must be set.
+_LOOSE_FOR_GROUP: Final = 0o007
+_GROUP: Final = 0o060
 _DAMAGED: Final = "damaged-"
 
 _MOUNTS: Final = "/proc/self/mountinfo"
@@ -69,13 +72,7 @@ def _index(root: StoreDirectory) -> IndexStatus:
         name = index_file.database_name(root.descriptor)
         files = index_file.database_files(root.descriptor, name) if name else {}
         if "" in files:
-            return IndexStatus(
-                there=True,
-                bytes=sum(one.st_size for one in files.values()),
-                path=f"{root.path}/{name}",
-                # hansard never uses a journal: SQLite must not read one.
-                shared={index_file.WAL, index_file.SHM} == files.keys() - {""},
-            )
+            return IndexStatus(there=True, bytes=sum(one.st_size for one in files.values()))
     return IndexStatus()
 
 
@@ -109,11 +106,13 @@ def is_network(kind: str) -> bool:
 
 def _home(root: StoreDirectory) -> Home:
     found = find_mount(disk.told_by_system(_MOUNTS), disk.real(root.path))
+    status = disk.status(root.descriptor)
     return msgspec.structs.replace(
         found,
         writable=found.writable and disk.may_write(root.descriptor),
-        owner=disk.status(root.descriptor).st_uid,
+        owner=status.st_uid,
         user=disk.user(),
+        group=status.st_gid if disk.in_group_store(root.descriptor) else None,
         free_bytes=disk.free_bytes(root.descriptor),
         free_files=disk.free_names(root.descriptor),
     )
@@ -123,12 +122,14 @@ class _Examiner:
     """Walks through the directories of a store and collects what it finds."""
 
     def __init__(self, root: StoreDirectory) -> None:
-        self._owner = disk.status(root.descriptor).st_uid
+        status = disk.status(root.descriptor)
+        self._owner, self._group = status.st_uid, status.st_gid
+        self._shared = disk.in_group_store(root.descriptor)
         self._holders = disk.lock_holders()
         self.locks: list[HeldLock] = []
         self.leftovers: list[Leftover] = []
         self.odd: dict[Odd, list[str]] = {}
-        self._look_whose(root.path, disk.status(root.descriptor))
+        self._look_whose(root.path, status)
         self._look_into(root.descriptor, root.path)
 
     def _look_into(self, parent: int, path: str, *parts: str) -> None:
@@ -144,14 +145,9 @@ class _Examiner:
             self._note("unreadable", path)
 
     def _look_at(self, directory: int, path: str, *parts: str) -> None:
-        name = parts[-1]
-        status = disk.status(directory, name)
+        status = disk.status(directory, parts[-1])
         kind = disk.kind(status)
-        temporary = names.is_temporary(name)
         expected = _expected(*parts)
-        if temporary:
-            self._look_at_temporary(directory, name, path, status)
-            expected = "directory" if kind == "directory" else "file"
         if not expected or kind not in {expected, "link"}:
             self._note("foreign", path)
         elif kind == "link":
@@ -159,29 +155,36 @@ class _Examiner:
         else:
             self._look_whose(path, status)
             if expected == "file":
-                self._look_at_file(directory, path, status, *parts)
-            elif not temporary:
+                self._look_at_file(directory, path, parts[-1], status)
+            else:
                 self._look_into(directory, path, *parts)
 
     def _look_whose(self, path: str, status: disk.Status) -> None:
-        if status.st_mode & _LOOSE:
+        mode = disk.mode(status)
+        if self._shared:
+            if mode & _LOOSE_FOR_GROUP:
+                self._note("others", path)
+            if status.st_gid != self._group or mode & _GROUP != _GROUP:
+                self._note("group", path)
+            return
+        if mode & _LOOSE:
             self._note("mode", path)
         if status.st_uid != self._owner:
             self._note("owner", path)
 
-    def _look_at_file(self, directory: int, path: str, status: disk.Status, *parts: str) -> None:
-        match parts:
-            case [_, _, names.LOG]:
-                self._look_for_fragments(directory, path)
-            case [_, _, name] if name.startswith(_DAMAGED):
-                self.leftovers.append(Leftover("damaged", path, status.st_size))
-            case [*_, name] if name in {names.LOCK, names.COMPACTION, names.HOLDER}:
-                pid = self._holders.get((status.st_dev, status.st_ino))
-                if pid is not None:
-                    stopped = _is_stopped(pid)
-                    self.locks.append(HeldLock(path, pid, disk.command_of(pid), stopped))
-            case _:
-                pass
+    def _look_at_file(self, directory: int, path: str, name: str, status: disk.Status) -> None:
+        if name == names.LOG:
+            self._look_for_fragments(directory, path)
+        elif name.startswith(_DAMAGED):
+            self.leftovers.append(Leftover("damaged", path, status.st_size))
+        elif names.is_temporary(name):
+            if not disk.is_in_use(directory, name):
+                self.leftovers.append(Leftover("temporary", path, status.st_size))
+        elif name in {names.LOCK, names.COMPACTION, names.HOLDER}:
+            pid = self._holders.get((status.st_dev, status.st_ino))
+            if pid is not None:
+                stopped = _is_stopped(pid)
+                self.locks.append(HeldLock(path, pid, disk.command_of(pid), stopped))
 
     def _look_for_fragments(self, directory: int, path: str) -> None:
         """Record the discarded fragments of unfinished appends in an active log."""
@@ -194,21 +197,7 @@ class _Examiner:
             pieces = reader.forwards(segment.start, reader.log_end().position)
             found = [one.length for piece in pieces for one in segment_scan.discarded(piece.data)]
             if found:
-                size, count = sum(found), len(found)
-                self.leftovers.append(Leftover("discarded", path, size, count=count))
-
-    def _look_at_temporary(self, directory: int, name: str, path: str, status: disk.Status) -> None:
-        is_file, living = disk.kind(status) == "file", False
-        with suppress(OSError):  # hansard did not create what cannot be opened
-            living = is_file and disk.is_in_use(directory, name)
-        self.leftovers.append(
-            Leftover(
-                what="staged" if name.startswith(f".tmp-{names.STAGED}-") else "temporary",
-                where=path,
-                bytes=status.st_size if is_file else 0,
-                living=living,
-            )
-        )
+                self.leftovers.append(Leftover("discarded", path, sum(found), len(found)))
 
     def _note(self, what: Odd, path: str) -> None:
         self.odd.setdefault(what, []).append(path)
@@ -219,6 +208,10 @@ def _expected(*parts: str) -> str:
     match parts:
         case [names.SESSIONS | names.TRASH | names.INTERNAL | names.MARKS]:
             return "directory"
+        case [names.TRASH | names.INTERNAL | names.SESSIONS, name] if names.is_temporary(name):
+            return "directory"  # what is being purged, or created for a group
+        case [*_, name] if names.is_temporary(name):
+            ours = True
         case [name]:
             ours = name in {names.MARKER, names.INDEX} or names.is_index_database(name)
         case [names.SESSIONS | names.TRASH, name]:

@@ -37,8 +37,7 @@ class LocalIndexFile:
         for _ in range(_ATTEMPTS):
             name = database_name(directory)
             if name is None:
-                with suppress(FileExistsError):
-                    disk.create_file(directory, names.INDEX)
+                disk.open_file(directory, names.INDEX, writable=True, create=True)
             elif self._is_usable(directory, name, content):
                 return f"{self._root.path}/{name}"
             else:

@@ -5,7 +5,7 @@ struct with just the members that it needs; the decoder skips the rest.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
@@ -33,16 +33,15 @@ from hansard.backend.contract import (
     between,
 )
 from hansard.clock import Backoff
-from hansard.errors import Damaged, LockTimeout, SessionDeleted, SessionNotFound
-from hansard.event import kinds
-from hansard.event.event import Event, NewEvent
+from hansard.errors import Damaged, SessionDeleted, SessionNotFound
+from hansard.event.event import Event, NewEvent, repeated
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.format import Line, LogEnd, Position
 from hansard.log.sealed_chain import SealedChain
 from hansard.log.segment_reader import SegmentRange, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SessionFiles
-from hansard.log.store_directory import StoreDirectory
+from hansard.log.store_directory import StoreDirectory, not_found
 from hansard.log.write_batch import PendingAppend
 from hansard.log.writer import LogWriter
 
@@ -66,12 +65,6 @@ def records_of(reader: SegmentReader, end: Position) -> Iterator[tuple[Line, byt
     for piece in reader.forwards(segment.start, end):
         for seen, line in segment_scan.committed(segment, piece.start, piece.data, piece.end):
             yield line, format.unknown_members(seen.raw)
-
-
-def stream_of(line: Line) -> str | None:
-    """Return the stream of which a record holds some text; None if it holds none."""
-    part = kinds.read(MESSAGE_PART, bytes(line.data)) if line.kind == MESSAGE_PART else None
-    return part.stream if part is not None and part.text else None
 
 
 # -- decoding -----------------------------------------------------------------------------------
@@ -449,6 +442,7 @@ class LocalLog(InternalLog):
         self.session_id = session_id
         self.files = SessionFiles(root, session_id, name, from_trash=from_trash)
         self._backend = backend
+        self._counters = backend.counters
         self._writer = LogWriter(
             self.files, durability=backend.durability, lock_timeout=backend.lock_timeout
         )
@@ -463,11 +457,19 @@ class LocalLog(InternalLog):
             and request.key is None
             and request.expected_seq is None
             and not request.new_only
+            and request.check is None
         ):
             new = events[0]
             if not new.control and new.time is None:
-                one = self._writer.append_one(new.kind.encode(), new.data, durable=request.durable)
+                try:
+                    one = self._writer.append_one(
+                        new.kind.encode(), new.data, durable=request.durable
+                    )
+                except Exception:
+                    self._counters.errors += 1
+                    raise
                 if one is not None:
+                    self._counters.appends += 1
                     self._schedule_compaction()
                     seq, stamp = one
                     return [Event(seq, stamp, new.kind, new.data)]
@@ -490,12 +492,20 @@ class LocalLog(InternalLog):
 
     def _events_of(self, append: PendingAppend) -> list[Event]:
         """Return the events of an append that was done; raise why it was not."""
-        done = append.outcome()
+        try:
+            done = append.outcome()
+        except Exception:
+            self._counters.errors += 1
+            raise
         self._schedule_compaction()
         first = done.first
         if done.duplicate:
             chunks = self.reader().read(first - 1, first - 1 + done.length)
-            return [event for chunk in chunks for event in chunk.events()]
+            stored = [event for chunk in chunks for event in chunk.events()]
+            request = append.request
+            return repeated(self.session_id, request.key, request.events, stored)
+        self._counters.appends += 1
+        self._counters.more_events += done.length - 1
         return [
             Event(
                 seq,
@@ -523,6 +533,11 @@ class LocalLog(InternalLog):
             stage.discard()
             raise
 
+    def holding(self) -> AbstractContextManager[bool]:
+        """Hold the session's lock, so that no process deletes or purges it; False if there is none."""
+        self._backend.used(self)
+        return self._writer.holding()
+
     def drop(self) -> bool:
         self._backend.used(self)
         root, name = self.files.root, self.files.name
@@ -538,6 +553,7 @@ class LocalLog(InternalLog):
         self._writer.sync()
 
     def reader(self) -> LocalReader:
+        self._counters.reads += 1
         return LocalReader(self)
 
     def look(self) -> Look | None:
@@ -560,11 +576,12 @@ class LocalLog(InternalLog):
         """Look at the end of the log; raise if the session does not exist."""
         found = self.look()
         if found is None:
-            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+            raise not_found(self.session_id)
         return found
 
     def report(self, error: Damaged) -> None:
         """Record for the index that the session is damaged."""
+        self._counters.damaged += 1
         root = self.files.root
         if not root.read_only:
             root.marks.report(root.descriptor, self.files.name, error.offset)
@@ -578,14 +595,6 @@ class LocalLog(InternalLog):
             if not backoff.sleep():
                 return False
 
-    def is_busy(self) -> bool:
-        self._backend.used(self)
-        try:
-            self.files.root.pass_lock(self.files.name, 0.0)
-        except LockTimeout:
-            return True
-        return False
-
     def compact(
         self,
         filter: CompactionFilter,
@@ -594,15 +603,18 @@ class LocalLog(InternalLog):
         progress: Progress | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
+        always: bool = True,
     ) -> CompactionResult:
         self._backend.used(self)
         from hansard.backend.local import compact
 
-        self._writer.seal()
+        before = compact.files_size(self)
+        if always or compact.shrinks(*self.existing()[:2], filter, level):
+            self._writer.seal()
         timeout = self._backend.lock_timeout if wait else 0.0
         with self.marked():
             try:
-                return compact.compact(self, filter, level, progress, state, timeout)
+                return compact.compact(self, filter, level, progress, state, timeout, before)
             finally:
                 # What it read for the checkpoint must not stay in memory.
                 self.files.forget_chain()
@@ -651,16 +663,13 @@ class LocalLog(InternalLog):
             root.failed.discard(self.session_id)
         return findings
 
-    def drop_checkpoint(self) -> None:
-        self._backend.used(self)
-        self.files.drop_checkpoint()
-        self._known = None
-
     def repair(self, known: RepairHints, *, missing: bool) -> RepairReport:
         self._backend.used(self)
         from hansard.backend.local.repair import repair
 
         files = self.files
+        if known.wrong_checkpoint:
+            files.drop_checkpoint()
         try:
             done = repair(files, known, missing=missing, timeout=self._backend.lock_timeout)
         finally:
@@ -689,10 +698,12 @@ class LocalLog(InternalLog):
         self._known = None
         self._backend.unused(self)
 
-    def delete(self, expected_seq: int | None, timeout: float | None) -> None:
+    def delete(
+        self, expected_seq: int | None, timeout: float | None, check: Callable[[], object]
+    ) -> None:
         """Move the session to the trash (F-36)."""
         try:
-            self._writer.delete(expected_seq=expected_seq, timeout=timeout)
+            self._writer.delete(expected_seq=expected_seq, timeout=timeout, check=check)
         finally:
             # Also after an error: the directory may have been moved with these files open.
             self.release_files()
@@ -707,7 +718,7 @@ class LocalLog(InternalLog):
         else:
             found = self._is_deleted()
         if not found:
-            raise SessionNotFound(f"no session {self.session_id!r} in the trash")
+            raise not_found(self.session_id, "the trash")
         self._writer.reopen("restored", DELETED)
 
     def finish_delete(self) -> bool:

@@ -11,24 +11,24 @@ notices that it is not the session's any more (F-117). As a reader, it notices t
 import heapq
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
 from hansard.backend.contract import Finding, RepairHints, RepairReport
-from hansard.backend.local.log import records_of, stream_of
+from hansard.backend.local.log import records_of
 from hansard.errors import Damaged, SessionNotFound
 from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
-from hansard.log import checkpoint, disk, format, names, segment_scan
+from hansard.log import checkpoint, disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Position, Previous
 from hansard.log.sealed_chain import SealedPart, check_part
 from hansard.log.sealed_segment import SealedSegment, unpack
 from hansard.log.segment import header, sealed_files
 from hansard.log.segment_reader import Raw, Segment, SegmentReader
-from hansard.log.segment_scan import LeftHeader, Remains
+from hansard.log.segment_scan import KnownHeader, Remains, ScanFinding
 from hansard.log.session_files import DELETED, SEALED, SessionFiles
 from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.write_batch import SegmentWriter
@@ -52,12 +52,16 @@ def repair(
     root.check_writable()
     directory = root.open_session(session_id, name)
     if directory is None:
-        raise SessionNotFound(f"no session {session_id!r} in this store")
+        raise _not_found(session_id)
     hint = "the log is as it was, and nothing is lost that was not lost before"
     with disk.reporting("repair", root.path_of(name), hint), ExitStack() as cleanup:
         work = _Repair(root, session_id, name, directory, known, missing, cleanup)
         work.lock(timeout)
         return work.run()
+
+
+def _not_found(session_id: str) -> SessionNotFound:
+    return SessionNotFound(f"no session {session_id!r} in this store")
 
 
 @dataclass
@@ -69,13 +73,12 @@ class _File:
     first: int
     file: int
     last: int | None = None
-    #: What its header says, as far as it can be read; `first` is the log's first record.
-    head: LeftHeader = field(default_factory=LeftHeader)
+    #: What its header says; None if it is damaged.
+    head: KnownHeader | None = None
     #: The log begins with it, as far as it is known.
     begins: bool = True
     valid: SealedPart | None = None
     remains: Remains | None = None
-    findings: list[segment_scan.ScanFinding] = field(default_factory=list)
 
     def records(self, place: int, after: int) -> Iterator[tuple[int, int, Line, bytes]]:
         """Yield the records after a seq: each with its unknown members, sorted by seq and then by place."""
@@ -117,9 +120,6 @@ class _Repair:
         """Return a path, for messages."""
         return self.root.path_of(self.name, file)
 
-    def _not_found(self) -> SessionNotFound:
-        return SessionNotFound(f"no session {self.session_id!r} in this store")
-
     def _temporary(self, base: str) -> tuple[str, int]:
         """Create a file that is removed at the end unless it was renamed."""
         name = names.temporary(base)
@@ -141,7 +141,7 @@ class _Repair:
             if there != disk.identity(self.directory):
                 raise deleted(self.session_id)
             return
-        raise self._not_found()
+        raise _not_found(self.session_id)
 
     def _acquire(self, name: str, timeout: float, file: int | None = None) -> Lock:
         if file is None:
@@ -189,7 +189,7 @@ class _Repair:
         try:
             kind = SealedSegment if name.endswith(".zst") else Segment
             segment = kind(found.file, path, None)
-            found.head = LeftHeader(
+            found.head = KnownHeader(
                 segment.start.seq,
                 segment.time,
                 segment.session_id,
@@ -201,7 +201,7 @@ class _Repair:
             found.last = found.valid.end.seq
         except Damaged as error:
             self._salvage(found, path, error)
-        if found.head.session not in {None, self.session_id}:
+        if found.head is not None and found.head.session != self.session_id:
             # It must not be mixed with this session.
             hint = "nothing was changed; put it back where it belongs"
             raise Damaged(path, 0, f"this is the log of session {found.head.session!r}", hint)
@@ -214,7 +214,7 @@ class _Repair:
         reader = SegmentReader(segment)
         end = reader.log_end()
         part = SealedPart(reader, end.position)
-        check_part(part, stream_of)
+        check_part(part)
         packed = isinstance(segment, SealedSegment)
         if packed and self._begin is not None and found.begins != (self._begin == found.first):
             raise segment.damaged(0, "the index is wrong: `begins` is not what the log says")
@@ -233,27 +233,27 @@ class _Repair:
             unpacked = unpack(descriptor, path, spool)
             raw = Raw(spool, path)
             # One wrong byte of compressed data can become many: no record counts without its checksum.
-            remains = Remains(raw, before, known_at=unpacked.known_at, proven_only=True)
+            remains = Remains(raw, before, unpacked.known_at)
             inner = [
                 lost._replace(reason=f"unpacked: {lost.reason}")
                 for lost in remains.findings
                 if lost.length > len(b"\0\n")  # a frame that is lost is among the others
             ]
-            found.findings, found.last = [*unpacked.findings, *inner], unpacked.last
+            remains.findings, found.last = [*unpacked.findings, *inner], unpacked.last
         else:
             remains = Remains(Raw(descriptor, path), before)
-            found.findings, found.last = remains.findings, remains.sealed_at
-        if found.head.session is None:
-            left = found.head = remains.header
+            found.last = remains.sealed_at
+        if found.head is None:
             if found.name == names.LOG and names.encode(self.session_id) != self.name:
                 raise error  # a hashed name: only the header had the id
-            if left.session is not None:  # only its checksum is damaged
-                found.first = found.first or (left.before or 0) + 1
-                found.begins = left.previous is None
+            found.head = remains.header
+            if found.head is not None:  # only its checksum is damaged
+                found.first = found.first or found.head.before + 1
+                found.begins = found.head.previous is None
         if self._begin is not None:
             found.begins = self._begin == found.first
         found.remains = remains
-        found.findings = found.findings or [segment_scan.ScanFinding(error.offset, 0, error.reason)]
+        remains.findings = remains.findings or [ScanFinding(error.offset, 0, error.reason)]
 
     # -- what to do -----------------------------------------------------------------------------
 
@@ -262,8 +262,8 @@ class _Repair:
         try:
             active = self._look_at(names.LOG, 0)
         except FileNotFoundError:
-            raise self._not_found() from None
-        if active.head.session is not None and active.head.first:
+            raise _not_found(self.session_id) from None
+        if active.head is not None and active.head.first:
             self._begin = format.decode_first(active.head.first).seq
         sealed = self._sealed(active)
         headless = not active.first
@@ -291,10 +291,10 @@ class _Repair:
         # Without `fill_missing`, the new segment must not give up the events of a file that may be restored.
         if not begins or not (self.fill_missing or all(b < begin for _, b in self._missed)):
             return self._report
-        for old, _ in damaged:
-            self._keep(old)
+        for old, left in damaged:
+            self._keep(old, left)
         for a, b in self._missed if self.fill_missing else ():
-            reason = f"the segment with events {a} to {b} is missing"
+            reason = f"the segment with seq {a} to {b} is missing"
             self._report.findings.append(Finding("damage", self.path(), 0, 0, reason))
         if active.valid is not None:
             upto = active.valid.end.seq
@@ -310,7 +310,7 @@ class _Repair:
         controls = sum(left.controls for _, left in damaged)
         return msgspec.structs.replace(self._report, salvaged=self._salvaged, controls=controls)
 
-    def _keep(self, old: _File) -> None:
+    def _keep(self, old: _File, left: Remains) -> None:
         """Copy a damaged file, durably. Not a link: link counts tell open handles of a replacement."""
         name = names.damaged(old.name, self._now)
         temporary, target = self._temporary(name)
@@ -320,7 +320,7 @@ class _Repair:
         disk.sync_directory(self.directory)
         self._report.kept.append(name)
         where = self.path(old.name)
-        self._report.findings.extend(Finding("damage", where, *found) for found in old.findings)
+        self._report.findings.extend(Finding("damage", where, *found) for found in left.findings)
 
     def _write(self, start: int, begin: int, upto: int) -> str:
         """Write the new segment, synced and read once more; return its temporary name."""
@@ -382,7 +382,7 @@ class _Repair:
     def _spare(self, created: str) -> dict[int, Line]:
         """Return the control records that the checkpoint repeats, if it is one of this log."""
         saved = checkpoint.look(self.directory, self.session_id, created)
-        previous = (old.head.previous for old in self._files)
+        previous = (old.head.previous for old in self._files if old.head is not None)
         ends = [(one.seq, one.crc) for one in previous if one is not None]
         # Believed only if a segment continues the very log that it was made of (F-109).
         if isinstance(saved, str) or (saved.seq, saved.previous) not in ends:
@@ -393,12 +393,11 @@ class _Repair:
         """Return when the session began, from the first source that says it."""
         files = [self._files[-1], *self._files[:-1]]
         # The forks of a session identify it by the time at which it began.
-        said = [*(old.head.created for old in files if old.head.session), self.known.created]
-        said += [old.head.created for old in files]
+        said = [*(old.head.created for old in files if old.head is not None), self.known.created]
         if files[0].remains is not None:
             # A session's header and its first event are written at one time.
-            head = files[0].remains.records(0)
-            said += [line.time for line, _ in head if line.seq <= files[0].first]
+            records = files[0].remains.records(0)
+            said += [line.time for line, _ in records if line.seq <= files[0].first]
         return next((time for time in said if time), self._now)
 
     def _header(self, created: str, start: int, begin: int) -> bytes:
@@ -407,14 +406,14 @@ class _Repair:
         # The first header has no facts, and tells by its own time when the session began.
         if begin > start:
             before = [old.valid for old in self._files if old.valid and old.first < begin]
-            previous = active.head.previous if active.first == begin else None
+            previous = active.head.previous if active.head and active.first == begin else None
             if previous is None:
                 previous = Previous(begin - 1, 0, created)
                 if before and before[-1].end.seq == begin - 1:
                     reader, end = before[-1]
                     previous = Previous(begin - 1, end.crc, reader.last_time(end))
             facts = {"previous": previous, "created": created}
-            if active.head.first:
+            if active.head is not None and active.head.first:
                 facts["first"] = msgspec.Raw(active.head.first)
             elif before:
                 line = before[0].reader.first(before[0].end)
@@ -449,7 +448,7 @@ def _guess_first(active: _File, sealed: list[_File]) -> int:
     first = next((line for line, _ in remains.records(0)), None)
     if first is not None and first.kind == SESSION_FORKED:
         return first.seq  # with this, and with nothing else, a log may begin after 1
-    said = remains.header.before
+    said = remains.before
     return said + 1 if said is not None and (first is None or said < first.seq) else 1
 
 

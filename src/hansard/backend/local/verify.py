@@ -6,6 +6,7 @@ and never raises because of the content of a file.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,6 @@ from hansard.backend.contract import (
     Finding,
     Record,
 )
-from hansard.backend.local.log import stream_of
 from hansard.errors import Damaged, InvalidEvent, UnknownFormat
 from hansard.event import codec
 from hansard.log import disk, format, names, segment_scan
@@ -42,12 +42,12 @@ def verify(log: "LocalLog") -> tuple[list[Finding], LogEnd | None]:
         with disk.reporting("read", files.path):
             disk.forget_cached(reader.segment.descriptor)
         end = files.read_end_again(reader)
-        check_part(SealedPart(reader, end.position), stream_of)
+        check_part(SealedPart(reader, end.position))
         # Open the files again: frames in memory prove nothing about the disk.
         files.forget_chain()
         chain = files.chain(reader)
         if chain is not None:
-            check_chain(chain, reader, stream_of)
+            check_chain(chain, reader)
         for event in log.reader().controls():
             event.data  # noqa: B018 - decoded, to see that it can be
         found = _limited(_check_lines(reader, end, chain))
@@ -125,22 +125,17 @@ def _check_checkpoint(
         yield Finding("damage", where, 0, 0, f"{reason}; {WRONG_CHECKPOINT}")
 
 
-# -- dump ---------------------------------------------------------------------------------------
-
-
 def records(directory: int, path: str) -> Iterator[Record]:
     """Yield the records of all segments in a session's directory, the active one last."""
-    try:
+    sealed: list[tuple[int, str]] = []
+    # Missing: purged, while it was open; or compacted concurrently, and what it held is in another file.
+    with disk.reporting("list", path), suppress(FileNotFoundError):
         sealed, _ = sealed_files(directory, _first_active(directory, path))
-    except FileNotFoundError:
-        return  # purged, while it was open
-    except OSError as error:
-        raise disk.explain(error, "list", path) from error
     for name in (*(name for _, name in sealed), names.LOG):
         try:
             file = disk.open_file(directory, name)
         except FileNotFoundError:
-            continue  # compacted concurrently: what it held is in another one
+            continue
         except OSError as error:
             raise disk.explain(error, "open", f"{path}/{name}") from error
         yield from _segment(file, name, f"{path}/{name}")

@@ -16,18 +16,28 @@ refuses the second, and the events of the first are returned.
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 
 from hansard.backend.contract import INTERNAL, AppendRequest
-from hansard.backend.postgres.connection import PreparedQuery, Value, prepared_query
+from hansard.backend.postgres.connection import (
+    Connection,
+    Connections,
+    DedicatedConnection,
+    PreparedQuery,
+    Value,
+    prepared_query,
+)
 from hansard.backend.postgres.schema import hash_number, session_number
-from hansard.errors import BackendUnavailable, SessionDeleted
-from hansard.event.event import Event
+from hansard.errors import BackendUnavailable, InvalidEvent
+from hansard.event.event import Event, repeated
 from hansard.log import disk, format
 from hansard.log.group_commit import GroupCommit
+from hansard.log.store_directory import deleted, not_found
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
@@ -50,8 +60,7 @@ LATER: Final = _CLOCK.format(clock="clock_timestamp()")
 #: `count` is the number of events, also below.
 _CREATE: Final = f"""
 INSERT INTO {{schema}}.sessions AS s (session, internal, id, before, last_seq, bytes, created, updated)
-VALUES (%(session)s::uuid, %(internal)s::boolean, %(id)b, %(before)s::bigint,
-        %(before)s::bigint + {{count}}, %(bytes)s::bigint,
+VALUES (%(session)s::uuid, %(internal)s::boolean, %(id)b, 0, {{count}}, %(bytes)s::bigint,
         coalesce(%(first)b::varchar, {_NOW}), coalesce(%(last)b::varchar, {_NOW}))
 ON CONFLICT (session)"""  # noqa: S608 - no input
 
@@ -95,6 +104,29 @@ _LIGHT: Final = ", set_config('synchronous_commit', 'off', true)"
 _KNOWN: Final = """
 SELECT replace(append_id::varchar, '-', ''), seq, append_count FROM {schema}.events
 WHERE session = %(session)s::uuid AND append_id = ANY(%(keys)b::varchar[]::uuid[])"""
+
+
+_LOCK: Final = """
+SELECT life FROM {schema}.sessions
+WHERE session = %(session)s::uuid AND deleted_at IS NULL FOR UPDATE"""
+
+
+@contextmanager
+def locking(
+    connections: Connections, session: str, timeout: float | None = None
+) -> Iterator[Connection | None]:
+    """Return a connection in a transaction that has locked a session; None if it does not exist.
+
+    Nothing is appended to the session before the transaction ends.
+    """
+    # Not of the pool, through which a check reads: it may have one connection.
+    dedicated = DedicatedConnection(connections)
+    with closing(dedicated), dedicated.using() as connection, connection.transaction():
+        if timeout is not None:
+            wait = f"{max(1, round(timeout * 1000))}ms"
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", (wait,))
+        found = connection.execute(connections.query(_LOCK), {"session": session}).fetchone()
+        yield connection if found else None
 
 
 class _Shape(NamedTuple):
@@ -178,6 +210,7 @@ class Writer:
         self._internal = session_id.startswith(INTERNAL)
         self._light = backend.durability == "os"
         self._connections = backend.connections
+        self._counters = backend.counters
         self._rows = backend.rows
         self._notifier = backend.notifier
         #: The session existed at the last append. If it was purged since, the next append finds nothing.
@@ -207,6 +240,46 @@ class Writer:
             turns.release()
             raise
 
+    def append_checked(self, request: AppendRequest) -> list[Event]:
+        """Append events after the request's check, which the session's row is locked for."""
+        append = PendingInsert(request)
+        stamps = _stamps([append])
+        position, doubtful = self._connections.retry_noting(
+            lambda: self._attempt_checked(append, stamps)
+        )
+        if position is not None:
+            _set_events([append], stamps, *position)
+            self._count([append], len(stamps))
+        elif self._resolve([append], uncertain=doubtful):
+            raise not_found(self.session_id)
+        self._notifier.tell(self.session)
+        return append.outcome()
+
+    def _count(self, group: list[PendingInsert], events: int) -> None:
+        counters = self._counters
+        counters.appends += len(group)
+        counters.more_events += events - len(group)
+        counters.bytes += sum(append.size for append in group)
+
+    def _attempt_checked(
+        self, append: PendingInsert, stamps: list[str | None]
+    ) -> tuple[int, str] | None:
+        assert append.request.check is not None
+        try:
+            with locking(self._connections, self.session) as connection:
+                if connection is None:
+                    return None
+                append.request.check()
+                text, params = self._several([append], stamps)
+                new = append.request.events[0]
+                # The names of `_ONE`, which is the statement for one event.
+                params |= {"append_id": append.id, "key": append.request.key, "kind": new.kind}
+                params |= {"control": new.control, "data": new.data.decode()}
+                rows = connection.fetch(text, params)
+        except psycopg.errors.UniqueViolation:
+            return None
+        return (rows[0][0], rows[0][1]) if rows else None
+
     def _lead(self, requests: list[list[PendingInsert]]) -> None:
         """Do the appends of this thread and of those that wait, in the order in which they came."""
         waiting = [append for appends in requests for append in appends]
@@ -231,6 +304,7 @@ class Writer:
             if position is not None:
                 self._exists = True
                 _set_events(group, stamps, *position)
+                self._count(group, len(stamps))
                 group = []
             else:
                 uncertain = uncertain or doubtful
@@ -325,7 +399,6 @@ class Writer:
         return {
             "id": self.session_id.removeprefix(INTERNAL),
             "internal": str(self._internal),
-            "before": str(alone.before),
             "expected": str(alone.expected_seq),
         }
 
@@ -359,7 +432,14 @@ class Writer:
             if append.id in known and (not in_trash or uncertain):
                 first, count = known[append.id]
                 events = self._rows.events(self.session, first - 1, count)
-                append.events = [event for event in events if event.seq < first + count]
+                events = [event for event in events if event.seq < first + count]
+                new, key = append.request.events, append.request.key
+                try:
+                    again = repeated(self.session_id, key, new, events)
+                    # After a lost answer it may be this append itself.
+                    append.events = events if uncertain else again
+                except InvalidEvent as error:
+                    append.error = error
             elif in_trash:
                 append.error = deleted(self.session_id)
             else:
@@ -377,7 +457,7 @@ def _grouped(appends: list[PendingInsert]) -> list[list[PendingInsert]]:
     closed = True
     for append in appends:
         request = append.request
-        alone = request.expected_seq is not None or request.new_only or request.before != 0
+        alone = request.expected_seq is not None or request.new_only
         events += len(request.events)
         size += append.size
         full = events > _MAX_EVENTS or size > _MAX_BYTES
@@ -413,10 +493,3 @@ def _set_events(
             place += 1
             events.append(Event(seq + place, stamp, new.kind, new.data, key))
         append.events = events
-
-
-def deleted(session_id: str) -> SessionDeleted:
-    """Return the error for a session in the trash."""
-    return SessionDeleted(
-        f"session {session_id!r} was deleted and is in the trash; `store.restore(id)` brings it back"
-    )

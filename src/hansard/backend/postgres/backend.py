@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from copy import copy
 from functools import partial
 from typing import Final
@@ -22,8 +22,8 @@ from hansard.backend.contract import (
     Stage,
 )
 from hansard.backend.postgres import compact, schema
-from hansard.backend.postgres.append import Writer, deleted
-from hansard.backend.postgres.connection import AdvisoryLock, Connections
+from hansard.backend.postgres.append import Writer, locking
+from hansard.backend.postgres.connection import AdvisoryLock, Connections, DedicatedConnection
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.notify import Notifier
 from hansard.backend.postgres.read import Prefetch, RowReader
@@ -32,9 +32,12 @@ from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.backend.postgres.stage import PostgresStage
 from hansard.backend.postgres.url import StoreUrl
 from hansard.backend.status import DatabaseServer, StoreStatus
-from hansard.errors import HansardError, LockTimeout, ReadOnly, SessionNotFound
+from hansard.errors import HansardError, LockTimeout, ReadOnly
+from hansard.event.kinds import SessionForked
 from hansard.log import disk, names
+from hansard.log.store_directory import deleted, not_found
 from hansard.log.write_batch import seq_conflict
+from hansard.observe import Counters
 
 #: Maximum sessions per statement.
 _PAGE: Final = 5000
@@ -53,9 +56,6 @@ _SINCE: Final = _EVERY + " AND age(s.xmin) <= age(%(known)s::varchar::xid)"
 _ALL_AGAIN: Final = 60.0
 _SOME: Final = _EVERY + " AND s.session = ANY(%(sessions)b::varchar[]::uuid[])"
 _INTERNALS: Final = "SELECT id FROM {schema}.sessions WHERE internal"
-_POPULATION: Final = """
-SELECT count(*), count(deleted_at), max(deleted_at), bit_xor(hashtextextended(life::text, 0))
-FROM {schema}.sessions WHERE NOT internal"""
 _DELETE: Final = """
 UPDATE {schema}.sessions SET deleted_at = clock_timestamp(), marked = true
 WHERE session = %(session)s::uuid AND deleted_at IS NULL
@@ -175,6 +175,7 @@ class PostgresBackend(Backend):
         lock_timeout: float = 10.0,
     ) -> None:
         self.where = url.where
+        self.counters = Counters()
         self.read_only = read_only
         self.durability = durability
         self.finder = None
@@ -192,8 +193,6 @@ class PostgresBackend(Backend):
         self._mutex = disk.ForkLock()
         #: One for each session that this process appends to.
         self._writers: WeakValueDictionary[str, Writer] = WeakValueDictionary()
-
-    # -- sessions -------------------------------------------------------------------------------
 
     def log(self, session_id: str, *, from_trash: bool = False) -> Log:
         names.check_id(session_id)
@@ -222,10 +221,12 @@ class PostgresBackend(Backend):
         self._locks.add(lock)
         return lock
 
-    def stage(self, session_id: str, *, before: int = 0) -> Stage:
+    def stage(
+        self, session_id: str, *, before: int = 0, forked: SessionForked | None = None
+    ) -> Stage:
         names.check_id(session_id)
         self.check_writable()
-        stage = PostgresStage(self, session_id, before)
+        stage = PostgresStage(self, session_id, before, forked)
         self._stages.add(stage)
         return stage
 
@@ -254,10 +255,8 @@ class PostgresBackend(Backend):
         rows = self.connections.run(_SOME, {"sessions": wanted}) if wanted else []
         return {found: stamp for _, found, stamp, deleted in rows if found and not deleted}
 
-    def version(self, *, appends: bool = False) -> str:
-        if appends:
-            return "" if self.connections.run(_CHANGED + " LIMIT 1") else _MARKED
-        return str(self.connections.run(_POPULATION))
+    def version(self) -> str:
+        return "" if self.connections.run(_CHANGED + " LIMIT 1") else _MARKED
 
     def changed(self, since: str) -> Changed:
         rows = self.connections.run(_CHANGED)
@@ -276,20 +275,23 @@ class PostgresBackend(Backend):
     def index_storage(self) -> Connections:
         return self.connections
 
-    # -- the trash ------------------------------------------------------------------------------
-
     def delete(
-        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+        self,
+        session_id: str,
+        *,
+        expected_seq: int | None = None,
+        timeout: float | None = None,
+        check: Callable[[], object] = bool,
     ) -> None:
         session = self._to_change(session_id)
         expected = None if expected_seq is None else str(expected_seq)
         params = {"session": session, "expected": expected}
-        delete = partial(self._delete, params, timeout)
+        delete = partial(self._delete, params, timeout, check)
         done, uncertain = self.connections.retry_noting(delete)
         if not done:
             row = self.rows.session(session)
             if row is None:
-                raise SessionNotFound(f"no session {session_id!r} in this store")
+                raise not_found(session_id)
             if row.deleted and not uncertain:
                 raise deleted(session_id)
             if not row.deleted and expected_seq is not None and row.head.seq != expected_seq:
@@ -306,12 +308,13 @@ class PostgresBackend(Backend):
         self.check_writable()
         return session_number(session_id)
 
-    def _delete(self, params: dict[str, str | None], timeout: float | None) -> bool:
-        if timeout is None:
-            return bool(self.connections.attempt(_DELETE, params))
-        with self.connections.using() as connection, connection.transaction():
-            wait = f"{max(1, round(timeout * 1000))}ms"
-            connection.execute("SELECT set_config('lock_timeout', %s, true)", (wait,))
+    def _delete(
+        self, params: dict[str, str | None], timeout: float | None, check: Callable[[], object]
+    ) -> bool:
+        with locking(self.connections, str(params["session"]), timeout) as connection:
+            if connection is None:
+                return False
+            check()
             query = self.connections.query(_DELETE)
             return connection.execute(query, params).fetchone() is not None
 
@@ -322,23 +325,32 @@ class PostgresBackend(Backend):
         if not done:
             row = self.rows.session(session) if uncertain else None
             if row is None or row.deleted:
-                raise SessionNotFound(f"no session {session_id!r} in the trash")
+                raise not_found(session_id, "the trash")
         self.notifier.tell(session)
 
-    def purge(self, session_id: str) -> None:
+    def purge(self, session_id: str, check: Callable[[], object] = bool) -> None:
         session = self._to_change(session_id)
-        done, uncertain = self.connections.retry_noting(partial(self._purge, session))
+        done, uncertain = self.connections.retry_noting(partial(self._purge, session, check))
         if not done and not (uncertain and self.rows.session(session) is None):
-            raise SessionNotFound(f"no session {session_id!r} in the trash")
+            raise not_found(session_id, "the trash")
         self.notifier.tell(session)
 
-    def _purge(self, session: str) -> bool:
+    def _purge(self, session: str, check: Callable[[], object]) -> bool:
         params = {"session": session}
-        with self.connections.transaction() as connection:
+        # Not of the pool, through which the check reads: it may have one connection.
+        dedicated = DedicatedConnection(self.connections)
+        with (
+            closing(dedicated),
+            dedicated.using() as connection,
+            connection.transaction(),
+        ):
+            connection.execute("SELECT set_config('statement_timeout', '0', true)")
             connection.execute(self.connections.query(schema.SEARCH_PATH))
-            # Lock its row first: of a concurrent purge and restore, the second finds what the first did.
+            # Lock its row first: of a concurrent purge and restore, the second finds what the first did. A
+            # fork of it waits, and finds no parent.
             if connection.execute(_LOCK_DELETED, params).fetchone() is None:
                 return False
+            check()
             # Its mark is deleted with its row, so it is recorded: a concurrent refresh may add rows of it.
             connection.execute(_PURGE, params)
             for table in (b"events", b"checkpoints", b"sessions"):
@@ -346,8 +358,6 @@ class PostgresBackend(Backend):
                     b"DELETE FROM %b WHERE session = %%(session)s::uuid" % table, params
                 )
         return True
-
-    # -- the store ------------------------------------------------------------------------------
 
     @contextmanager
     def compacting(self, *, wait: bool = True, vacuum: bool = False) -> Iterator[None]:

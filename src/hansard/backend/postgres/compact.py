@@ -1,25 +1,24 @@
 """Erase redacted and dropped data from a session's rows, and save its state.
 
 PostgreSQL compresses large rows itself, so a compaction packs nothing (docs/decisions/0018-postgres.md has
-the figures): it rewrites the rows of redacted events and of stream parts that are no longer needed. After
-the commit no reader sees the old rows. Their bytes stay in the pages of the tables until `vacuum` rewrites
-these.
+the figures): it rewrites the rows of redacted events. After the commit no reader sees the old rows. Their
+bytes stay in the pages of the tables until `vacuum` rewrites these.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import CompactionFilter, CompactionResult, streamed
-from hansard.backend.postgres.append import deleted
+from hansard.backend.contract import CompactionFilter, CompactionResult, Progress
 from hansard.backend.postgres.connection import AdvisoryLock, Connections, DedicatedConnection
 from hansard.backend.postgres.read import COLUMNS, SessionRow
 from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.errors import BackendUnavailable, LockTimeout, SessionNotFound
 from hansard.event.event import Event
+from hansard.log.store_directory import deleted
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
@@ -27,27 +26,19 @@ if TYPE_CHECKING:
 #: Bytes above which the state of a session is saved.
 _CHECKPOINT: Final = 256 * 1024
 
-#: Maximum number of times that the changes are computed again because a fork or snapshot needs a part.
-_TRIES: Final = 5
-
 #: Seconds between two tries to rewrite a table that an older transaction can see.
 _PAUSE: Final = 0.1
 
 #: Maximum rows per statement.
 _ROWS: Final = 500
 
-_SELECT: Final = """
+#: Rows that may have to be rewritten.
+_CANDIDATES: Final = """
 SELECT {columns} FROM {schema}.events
-WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s AND ({condition})
+WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
+  AND (seq = ANY(%(seqs)b::bigint[]) OR seq < %(bound)s OR %(streams)s AND (
+    kind = 'message.part' OR kind = 'message.added' AND position('"stream":' in data) > 0))
 ORDER BY seq LIMIT %(rows)s""".replace("{columns}", COLUMNS)
-
-_IN_STREAM: Final = """kind = 'message.added' AND position('"stream":' in data) > 0"""
-
-#: Stream parts, the messages that complete them, and other rows that may have to be rewritten.
-_CANDIDATES: Final = _SELECT.replace(
-    "{condition}",
-    f"kind = 'message.part' OR seq = ANY(%(seqs)b::bigint[]) OR seq < %(bound)s OR {_IN_STREAM}",
-)
 
 #: Locks the session's row: appends wait.
 _SHRINK: Final = """
@@ -79,123 +70,89 @@ SELECT quote_ident(relname) FROM pg_catalog.pg_class
 WHERE relnamespace = to_regnamespace(%(schema)s) AND relkind = 'r' ORDER BY relname"""
 
 
-class _Change(NamedTuple):
-    seq: int
-    data: bytes
-    #: Bytes by which the row shrinks.
-    saved: int
+def compact(
+    backend: "PostgresBackend",
+    row: SessionRow,
+    filter: CompactionFilter,
+    progress: Progress | None,
+    state: Callable[[int], bytes] | None,
+    *,
+    wait: bool,
+) -> CompactionResult:
+    """Rewrite the rows of a session that have to be, and save its state."""
+    connections = backend.connections
+    lock = AdvisoryLock(connections, "compact", row.session)
+    timeout = connections.lock_timeout if wait else 0.0
+    if not lock.acquire(timeout):
+        raise LockTimeout(
+            f"{backend.where}: session {row.id!r} is being compacted by another process "
+            f"for more than {timeout:g} s; nothing was compacted. Retry later"
+        )
+    try:
+        count, saved = _rewrite(backend, row, filter, progress)
+        if state is not None and row.size > _CHECKPOINT:
+            seq = row.head.seq
+            params = {"life": row.life, "seq": Int8(seq), "state": state(seq)}
+            connections.run(_SAVE, {"session": row.session, **params})
+    finally:
+        lock.close()
+    if not count:
+        return CompactionResult(0, 0, 0, 0)
+    return CompactionResult(row.size, row.size - saved, 1, count)
 
 
-class Compaction:
-    """One compaction of one session."""
+def _rewrite(
+    backend: "PostgresBackend", row: SessionRow, filter: CompactionFilter, progress: Progress | None
+) -> tuple[int, int]:
+    """Rewrite rows; return their number, and the bytes by which they shrank."""
+    count = saved = 0
+    after, upto = row.before, row.head.seq
+    given = {
+        "session": row.session,
+        "upto": Int8(upto),
+        "rows": Int8(_ROWS),
+        "seqs": [Int8(seq) for seq in sorted(filter.replaced)],
+        "bound": Int8(filter.before),
+        "streams": bool(filter.streams),
+    }
+    # In several transactions, so that appends wait only briefly. A crash leaves the rest for next time.
+    while after < upto:
+        params = {**given, "after": Int8(after)}
+        rows = backend.connections.run(_CANDIDATES, params, binary=True)
+        after = rows[-1][0] if len(rows) == _ROWS else upto
+        events = [Event(*found[:5]) for found in rows]
+        changes = [(event, filter.mask(event).raw) for event in events]
+        changes = [(event, data) for event, data in changes if data != event.raw]
+        if changes:
+            shrunk = sum(len(event.raw) - len(data) for event, data in changes)
+            backend.connections.retry(partial(_write, backend, row, changes, shrunk))
+            count, saved = count + len(changes), saved + shrunk
+        if progress is not None:
+            progress(after - row.before, upto - row.before)
+    return count, saved
 
-    def __init__(
-        self,
-        backend: "PostgresBackend",
-        row: SessionRow,
-        filter: CompactionFilter,
-    ) -> None:
-        self._backend = backend
-        self._row = row
-        self._filter = filter
-        #: Finished streams: the seq at which each ended.
-        self._ended: dict[str, int] = {}
 
-    def run(
-        self,
-        progress: Callable[[int, int], None] | None,
-        state: Callable[[int], bytes] | None,
-        *,
-        wait: bool,
-    ) -> CompactionResult:
-        """Rewrite what has to be; return the result."""
-        connections = self._backend.connections
-        lock = AdvisoryLock(connections, "compact", self._row.session)
-        timeout = connections.lock_timeout if wait else 0.0
-        if not lock.acquire(timeout):
-            raise LockTimeout(
-                f"{self._backend.where}: session {self._row.id!r} is being compacted by another process "
-                f"for more than {timeout:g} s; nothing was compacted. Retry later"
-            )
-        try:
-            changes = self._changes()
-            for _ in range(_TRIES):
-                if not self._filter.has_moved():
-                    break
-                changes = self._changes()
-            self._write(changes, progress)
-            if state is not None and self._row.size > _CHECKPOINT:
-                seq = self._row.head.seq
-                params = {"life": self._row.life, "seq": Int8(seq), "state": state(seq)}
-                connections.run(_SAVE, {"session": self._row.session, **params})
-        finally:
-            lock.close()
-        if not changes:
-            return CompactionResult(0, 0, 0, 0)
-        size, saved = self._row.size, sum(change.saved for change in changes)
-        return CompactionResult(size, size - saved, 1, len(changes))
-
-    # -- which rows to rewrite ------------------------------------------------------------------
-
-    def _changes(self) -> list[_Change]:
-        for event in self._candidates():
-            part = streamed(event)
-            if part is not None and part.over:
-                self._ended[part.stream] = event.seq
-        found = []
-        for event in self._candidates():
-            data = self._filter.left_of(event, self._ended)
-            if data != event.raw:
-                found.append(_Change(event.seq, data, len(event.raw) - len(data)))
-        return found
-
-    def _candidates(self) -> Iterator[Event]:
-        """Yield the rows that may have to be rewritten, at most `_ROWS` per statement."""
-        after = self._row.before
-        given = {
-            "session": self._row.session,
-            "upto": Int8(self._row.head.seq),
-            "rows": Int8(_ROWS),
-            "seqs": [Int8(seq) for seq in sorted(self._filter.seqs)],
-            "bound": Int8(self._filter.before),
-        }
-        while True:
-            params = {**given, "after": Int8(after)}
-            rows = self._backend.connections.run(_CANDIDATES, params, binary=True)
-            yield from (Event(*row[:5]) for row in rows)
-            if len(rows) < _ROWS:
-                return
-            after = rows[-1][0]
-
-    # -- rewriting them -------------------------------------------------------------------------
-
-    def _write(self, changes: list[_Change], progress: Callable[[int, int], None] | None) -> None:
-        # In several transactions, so that appends wait only briefly. A crash leaves the rest for next time.
-        for start in range(0, len(changes), _ROWS):
-            some = changes[start : start + _ROWS]
-            self._backend.connections.retry(partial(self._write_some, some))
-            if progress is not None:
-                progress(min(start + _ROWS, len(changes)), len(changes))
-
-    def _write_some(self, changes: list[_Change]) -> None:
-        connections = self._backend.connections
-        params = {
-            "session": self._row.session,
-            "life": self._row.life,
-            "saved": Int8(sum(change.saved for change in changes)),
-            "seqs": [Int8(change.seq) for change in changes],
-            "datas": [change.data.decode() for change in changes],
-        }
-        with connections.transaction() as connection:
-            if connection.execute(connections.query(_SHRINK), params).fetchone() is not None:
-                # The saved state may contain what is erased here. `run` saves another.
-                connection.execute(connections.query(DROP_CHECKPOINT), params)
-                connection.execute(connections.query(_WRITE), params)
-                return
-        row = self._backend.rows.session(self._row.session)
-        if row is not None and row.life == self._row.life:
-            raise deleted(self._row.id)
-        raise SessionNotFound(f"session {self._row.id!r} was purged during the compaction")
+def _write(
+    backend: "PostgresBackend", row: SessionRow, changes: list[tuple[Event, bytes]], saved: int
+) -> None:
+    connections = backend.connections
+    params = {
+        "session": row.session,
+        "life": row.life,
+        "saved": Int8(saved),
+        "seqs": [Int8(event.seq) for event, _ in changes],
+        "datas": [data.decode() for _, data in changes],
+    }
+    with connections.transaction() as connection:
+        if connection.execute(connections.query(_SHRINK), params).fetchone() is not None:
+            # The saved state may contain what is erased here. `compact` saves another.
+            connection.execute(connections.query(DROP_CHECKPOINT), params)
+            connection.execute(connections.query(_WRITE), params)
+            return
+    found = backend.rows.session(row.session)
+    if found is not None and found.life == row.life:
+        raise deleted(row.id)
+    raise SessionNotFound(f"session {row.id!r} was purged during the compaction")
 
 
 def vacuum(connections: Connections) -> None:

@@ -35,6 +35,7 @@ from hansard.backend.contract import Hold
 from hansard.backend.postgres import server_errors
 from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.backend.postgres.url import StoreUrl
+from hansard.clock import Backoff
 from hansard.errors import BackendUnavailable, Closed
 from hansard.log import disk
 
@@ -237,19 +238,16 @@ class Connections:
         self, do: Callable[[], Answer], deadline: float | None = None
     ) -> tuple[Answer, bool]:
         """Do the same; return also whether an earlier try may have been committed."""
-        if deadline is None:
-            deadline = time.monotonic() + self.url.patience
-        pause = _FIRST_PAUSE
+        patience = self.url.patience if deadline is None else deadline - time.monotonic()
+        backoff = Backoff(patience, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         uncertain = False
         while True:
             try:
                 return do(), uncertain
             except ConnectionLost as lost:
-                if time.monotonic() + pause > deadline:
+                if not backoff.sleep():
                     raise lost.error from None
                 uncertain = uncertain or not lost.certain
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     @contextmanager
     def using(self) -> Iterator[Connection]:
@@ -422,13 +420,12 @@ class AdvisoryLock(Hold):
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if another one has held it for `timeout` seconds."""
-        deadline = time.monotonic() + timeout
+        backoff = Backoff(timeout, first=_LOCK_PAUSE, longest=_LOCK_PAUSE)
         try:
             while not self._connections.retry(self._try):
-                if time.monotonic() >= deadline:
+                if not backoff.sleep():
                     self.close()
                     return False
-                time.sleep(_LOCK_PAUSE)
         except BaseException:
             self.close()
             raise

@@ -15,16 +15,19 @@ from hansard.backend.contract import (
     Head,
     InternalLog,
     LogReader,
+    RepairHints,
+    RepairReport,
     SavedState,
     attempt,
 )
-from hansard.backend.postgres.append import LATER, PendingInsert, Writer, deleted
-from hansard.backend.postgres.compact import DROP_CHECKPOINT, LOAD_CHECKPOINT, Compaction
+from hansard.backend.postgres.append import LATER, PendingInsert, Writer
+from hansard.backend.postgres.compact import DROP_CHECKPOINT, LOAD_CHECKPOINT, compact
 from hansard.backend.postgres.read import SessionRow
 from hansard.backend.postgres.schema import session_number
-from hansard.errors import InvalidEvent, SessionNotFound
+from hansard.errors import InvalidEvent
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
+from hansard.log.store_directory import deleted, not_found
 from hansard.log.write_batch import seq_conflict
 
 if TYPE_CHECKING:
@@ -63,8 +66,6 @@ WITH s AS (
 SELECT updated FROM s""".replace("{later}", LATER)
 _DROP: Final = "DELETE FROM {schema}.sessions WHERE session = %(session)s::uuid RETURNING id"
 _EMPTY: Final = "DELETE FROM {schema}.events WHERE session = %(session)s::uuid"
-_FREE: Final = """
-SELECT 1 FROM {schema}.sessions WHERE session = %(session)s::uuid FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 class PostgresLog(InternalLog):
@@ -79,14 +80,22 @@ class PostgresLog(InternalLog):
         self._session = session_number(session_id)
         self._writer: Writer | None = None
 
-    # -- writing --------------------------------------------------------------------------------
-
     def append(self, request: AppendRequest) -> list[Event]:
+        if request.check is not None:
+            self._backend.check_writable()
+            return self._backend.writer(self.session_id).append_checked(request)
         (append,) = self._do((request,))
-        return append.outcome()
+        return self._events_of(append)
 
     def append_many(self, requests: Sequence[AppendRequest]) -> list[list[Event] | Exception]:
-        return [attempt(PendingInsert.outcome, append) for append in self._do(requests)]
+        return [attempt(self._events_of, append) for append in self._do(requests)]
+
+    def _events_of(self, append: PendingInsert) -> list[Event]:
+        try:
+            return append.outcome()
+        except Exception:
+            self._backend.counters.errors += 1
+            raise
 
     def _do(self, requests: Sequence[AppendRequest]) -> list[PendingInsert]:
         self._backend.check_writable()
@@ -112,7 +121,7 @@ class PostgresLog(InternalLog):
         if not self._backend.connections.run(_REPLACE, params):
             row = self._row()
             if row is None:
-                raise SessionNotFound(f"no log {self.session_id!r} in this store")
+                raise not_found(self.session_id)
             raise seq_conflict(self.session_id, expected_seq, row.head.seq)
 
     def drop(self) -> bool:
@@ -132,9 +141,8 @@ class PostgresLog(InternalLog):
         if not self._backend.read_only:
             self._run(_SYNC)
 
-    # -- reading --------------------------------------------------------------------------------
-
     def reader(self) -> LogReader:
+        self._backend.counters.reads += 1
         return PostgresReader(self._backend, self.session_id, self._row())
 
     def wait(self, after: int, timeout: float) -> bool:
@@ -143,13 +151,6 @@ class PostgresLog(InternalLog):
             return row is not None and row.head.seq > after
 
         return self._backend.notifier.wait(self._session, has_grown, timeout)
-
-    def is_busy(self) -> bool:
-        if self._row() is None or self._backend.read_only:
-            return False
-        return not self._run(_FREE)
-
-    # -- maintenance ----------------------------------------------------------------------------
 
     def salvage(self) -> Iterator[Event | Finding]:
         row = self._row()
@@ -181,7 +182,7 @@ class PostgresLog(InternalLog):
 
     def verify(self) -> list[Finding]:
         if self._row() is None:
-            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+            raise not_found(self.session_id)
         findings: list[Finding] = []
         for found in self.salvage():
             if not isinstance(found, Finding):
@@ -195,9 +196,11 @@ class PostgresLog(InternalLog):
                 break
         return findings
 
-    def drop_checkpoint(self) -> None:
+    def repair(self, known: RepairHints, *, missing: bool) -> RepairReport:
         self._backend.check_writable()
-        self._run(DROP_CHECKPOINT)
+        if known.wrong_checkpoint:
+            self._run(DROP_CHECKPOINT)
+        return super().repair(known, missing=missing)
 
     def compact(
         self,
@@ -207,14 +210,15 @@ class PostgresLog(InternalLog):
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
+        always: bool = True,
     ) -> CompactionResult:
         # PostgreSQL compresses large rows automatically.
-        del level
+        del level, always
         self._backend.check_writable()
         row = self._row()
         if row is None:
-            raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        return Compaction(self._backend, row, filter).run(progress, state, wait=wait)
+            raise not_found(self.session_id)
+        return compact(self._backend, row, filter, progress, state, wait=wait)
 
     def _run(self, text: str) -> list[tuple[object, ...]]:
         return self._backend.connections.run(text, {"session": self._session})

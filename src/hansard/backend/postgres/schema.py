@@ -57,6 +57,7 @@ CREATE TABLE index_session (
     n bigint PRIMARY KEY, id {str}, stamp {str}, seq {int}, created {str}, updated {str}, title {str},
     folded {str}, messages {int}, bytes {int}, tokens {int}, cost double precision NOT NULL,
     parent {str_or_null}, parent_created {str}, archived boolean NOT NULL, damaged boolean NOT NULL,
+    held boolean NOT NULL,
     workspace {str_or_null}, workspace_id {str}, unsettled {int}, state bytea
 );
 CREATE UNIQUE INDEX index_session_unique ON index_session (md5(id));
@@ -78,8 +79,8 @@ CREATE TABLE index_unread (id {str});
 CREATE UNIQUE INDEX index_unread_unique ON index_unread (md5(id));
 
 CREATE TABLE index_log (
-    log bigint PRIMARY KEY, id {str}, created {str}, living boolean NOT NULL, first {int},
-    parent {str_or_null}, at {int}, seq {int}, stamp {str}, checked {int}, title {str}
+    log bigint PRIMARY KEY, id {str}, created {str}, living boolean NOT NULL,
+    parent {str_or_null}, at {int}, seq {int}, stamp {str}, title {str}
 );
 CREATE UNIQUE INDEX index_log_unique ON index_log (md5(id));
 CREATE INDEX index_log_id ON index_log USING hash (id);
@@ -87,11 +88,9 @@ CREATE INDEX index_log_parent ON index_log USING hash (parent) WHERE parent IS N
 CREATE INDEX index_log_deleted ON index_log (log) WHERE NOT living;
 
 CREATE TABLE index_text (
-    text bigint PRIMARY KEY, log {int}, seq {int}, stream {str}, time {str}, role {str},
-    size {int}
+    text bigint PRIMARY KEY, log {int}, seq {int}, time {str}, role {str}, size {int}
 );
 CREATE INDEX index_text_place ON index_text (log, seq);
-CREATE INDEX index_text_stream ON index_text (log) WHERE stream <> '';
 
 CREATE TABLE index_words (text bigint PRIMARY KEY, body {str}, words tsvector NOT NULL);
 CREATE INDEX index_words_words ON index_words USING gin (words);

@@ -2,28 +2,39 @@
 
 A temporary table belongs to its connection, and the server drops it with the connection: a process that
 dies leaves nothing. COPY fills the table; `publish` moves the events into the store in one transaction,
-together with the session's row.
+together with the session's row. A session of few events, such as a fork, needs no table.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import AppendRequest, Stage, key_used, nothing_staged
-from hansard.backend.postgres.append import PendingInsert, deleted
+from hansard.backend.contract import (
+    AppendRequest,
+    Head,
+    Stage,
+    check_parent,
+    key_used,
+    nothing_staged,
+)
+from hansard.backend.postgres.append import PendingInsert
 from hansard.backend.postgres.connection import Connection, DedicatedConnection
 from hansard.backend.postgres.schema import session_number
 from hansard.backend.postgres.server_errors import ConnectionLost
 from hansard.errors import BackendUnavailable
 from hansard.event.event import NewEvent
+from hansard.event.kinds import SessionForked
 from hansard.log import format
+from hansard.log.store_directory import deleted
 from hansard.log.write_batch import session_exists
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
+    from hansard.backend.postgres.read import SessionRow
 
 #: Maximum events and bytes that are collected before they are sent.
 _MAX_EVENTS: Final = 2000
@@ -32,9 +43,15 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 _CREATE: Final = """
 CREATE TEMPORARY TABLE hansard_staged (LIKE {schema}.events)"""
 
-_COPY: Final = b"""
-COPY hansard_staged
-    (session, seq, append_id, append_count, control, stamp, kind, key, data) FROM STDIN"""
+_COPY: Final = """
+COPY {table} (session, seq, append_id, append_count, control, stamp, kind, key, data) FROM STDIN"""
+_STAGE: Final = _COPY.replace("{table}", "hansard_staged")
+_STORE: Final = _COPY.replace("{table}", "{schema}.events")
+
+#: Neither deleted nor purged before the transaction ends.
+_HOLD_PARENT: Final = """
+SELECT last_seq, created, updated FROM {schema}.sessions
+WHERE session = %(parent)s::uuid AND NOT internal FOR SHARE"""
 
 _PUBLISH_SESSION: Final = """
 INSERT INTO {schema}.sessions (session, id, life, before, last_seq, bytes, created, updated)
@@ -47,11 +64,18 @@ _PUBLISH_EVENTS: Final = "INSERT INTO {schema}.events SELECT * FROM hansard_stag
 class PostgresStage(Stage):
     """A session that other connections cannot see."""
 
-    def __init__(self, backend: "PostgresBackend", session_id: str, before: int) -> None:
+    def __init__(
+        self,
+        backend: "PostgresBackend",
+        session_id: str,
+        before: int,
+        forked: SessionForked | None,
+    ) -> None:
         self.session_id = session_id
         self._backend = backend
         self._session = session_number(session_id)
         self._before = before
+        self._forked = forked
         self._clear()
 
     def _clear(self) -> None:
@@ -83,13 +107,17 @@ class PostgresStage(Stage):
         self._bytes += append.size
         self._unsent += append.size
         if len(self._rows) >= _MAX_EVENTS or self._unsent >= _MAX_BYTES:
-            self._send()
+            try:
+                with self._using() as connection:
+                    self._send(connection, _STAGE)
+            except ConnectionLost as lost:
+                raise self._lost(lost) from None
+            self._rows, self._unsent = [], 0
 
     def publish(self) -> None:
         self._backend.check_open()
         if self._seq == self._before:
             raise nothing_staged(self.session_id)
-        self._send()
         life = uuid4()
         params = {
             "session": self._session,
@@ -101,38 +129,54 @@ class PostgresStage(Stage):
             "created": self._created,
             "updated": self._updated,
         }
-        query = self._backend.connections.query
+        connections = self._backend.connections
+        lost: ConnectionLost | None = None
+        done = False
         try:
-            with self._using() as connection, connection.transaction():
-                connection.execute("SELECT set_config('statement_timeout', '0', true)")
-                if connection.execute(query(_PUBLISH_SESSION), params).fetchone() is None:
-                    raise self._refused()
-                connection.execute(query(_PUBLISH_EVENTS))
-        except ConnectionLost as lost:
-            # The commit may have succeeded: then the session exists, with this life.
+            if self._connection.opened:
+                with self._using() as connection:
+                    done = self._publish(connection, params)
+            else:
+                done = connections.retry(
+                    lambda: connections.call(partial(self._publish, params=params))
+                )
+        except ConnectionLost as error:
+            lost = error
+        if not done:
+            # A commit whose answer was lost may have succeeded: then the session exists, with this life.
             row = self._backend.rows.session(self._session)
-            if lost.certain or row is None or row.life != life:
-                raise self._lost(lost) from None
+            if row is None or row.life != life:
+                raise self._refused(row) if lost is None else self._lost(lost)
         self.discard()
         self._backend.notifier.tell(self._session)
 
-    def _refused(self) -> Exception:
-        row = self._backend.rows.session(self._session)
+    def _publish(self, connection: Connection, params: Mapping[str, object]) -> bool:
+        """Store all in one transaction; False if there is a session of that id."""
+        query, forked = self._backend.connections.query, self._forked
+        with connection.transaction():
+            connection.execute("SELECT set_config('statement_timeout', '0', true)")
+            if forked is not None:
+                parent = {"parent": session_number(forked.parent)}
+                row = connection.execute(query(_HOLD_PARENT), parent).fetchone()
+                head = None if row is None else Head(*row)
+                check_parent(self.session_id, forked, head, self._backend.where)
+            if connection.execute(query(_PUBLISH_SESSION), params).fetchone() is None:
+                return False
+            if self._connection.opened:
+                connection.execute(query(_PUBLISH_EVENTS))
+            self._send(connection, _STORE)
+        return True
+
+    def _refused(self, row: "SessionRow | None") -> Exception:
         if row is not None and row.deleted:
             return deleted(self.session_id)
         return session_exists(self.session_id, 0 if row is None else row.head.seq)
 
-    def _send(self) -> None:
-        """Copy the rows that were collected into the temporary table."""
-        rows, self._rows, self._unsent = self._rows, [], 0
-        if not rows:
-            return
-        try:
-            with self._using() as connection, connection.cursor().copy(_COPY) as copy:
-                for row in rows:
-                    copy.write_row(row)
-        except ConnectionLost as lost:
-            raise self._lost(lost) from None
+    def _send(self, connection: Connection, statement: str) -> None:
+        """Copy the rows that were collected into a table."""
+        with connection.cursor().copy(self._backend.connections.query(statement)) as copy:
+            for row in self._rows:
+                copy.write_row(row)
 
     @contextmanager
     def _using(self) -> Iterator[Connection]:

@@ -8,7 +8,15 @@ import click
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import Call, count_option, define
+from hansard.cli.command import (
+    LAST_USED,
+    LATEST,
+    Call,
+    count_option,
+    define,
+    remember,
+    session_of,
+)
 from hansard.cli.render import event_json
 from hansard.cli.screen import many
 
@@ -33,6 +41,7 @@ from hansard.cli.screen import many
 @click.option(
     "--meta",
     multiple=True,
+    shell_complete=arguments.complete_metadata,
     metavar="KEY=VALUE",
     help="Set metadata; VALUE is JSON or text; repeatable",
 )
@@ -69,6 +78,8 @@ def command(
         raise click.UsageError("nothing to add; pass a text, --jsonl, --title or --meta")
     found: list[hansard.Event | None] = []
     with call.writing(create=True) as store:
+        if session_id in {LATEST, LAST_USED} and not new:
+            session_id = session_of(store, session_id).id
         session = store.create(session_id) if new else store.session(session_id)
         if kind is not None:
             found.append(session.append(kind, data[0], key=key, expected_seq=expected_seq))
@@ -78,6 +89,7 @@ def command(
             found.append(session.set_title(title))
         if changes:
             found.append(session.patch_metadata(changes))
+        remember(store, session_id)
     added = [event for event in found if event is not None]
     call.screen.document({"session": session_id, "events": [event_json(e) for e in added]})
     if not added:

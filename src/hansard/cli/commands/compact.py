@@ -22,27 +22,34 @@ def command(
 ) -> int | None:
     """Compress sessions and erase redacted data.
 
-    No view changes, and writers and readers continue. An interrupt leaves each session as it was, or
-    compacted.
+    With --all, short sessions that would not become smaller, and have nothing to erase, stay as they are. No
+    view changes, and writers and readers continue. An interrupt leaves each session as it was, or compacted.
 
     In PostgreSQL, pages of the tables contain erased data until --vacuum rewrites them. Readers and writers
     of the store wait for that. Files do not need it.
 
-    With --json: one document with the bytes of each session before and after. Exit 1 if a session could not
-    be compacted.
+    With --json: one document. `before` and `after` are the bytes of all files of the sessions that were
+    rewritten. Exit 1 if a session could not be compacted.
     """
     check_targets(session_ids, "compact", everything=everything)
     if vacuum and not everything:
         raise click.UsageError("--vacuum needs --all: it rewrites the tables of all sessions")
     with call.writing() as store:
-        for session_id in session_ids:
-            session_of(store, session_id)
-        before = _sizes(store, session_ids)
+        session_ids = tuple(session_of(store, session_id).id for session_id in session_ids)
         report = _compact(call.screen, store, session_ids, vacuum=vacuum)
-    # Opened again: an open store may know older sizes.
-    with call.finding() as store:
-        after = _sizes(store, session_ids)
-    _show(call, report, before, after)
+    screen = call.screen
+    screen.document(report)
+    if report.sessions:
+        screen.line(
+            f"{many(report.sessions, 'session')} rewritten: {size(report.before)} before, "
+            f"{size(report.after)} after"
+            + (f", {many(report.blanked, 'event')} emptied" if report.blanked else "")
+        )
+    elif not report.failed:
+        screen.line("nothing was rewritten: there is nothing to erase, and no bytes to save")
+    if report.vacuumed:
+        screen.line("tables rewritten: no page contains erased data")
+    screen.failures(report.failed)
     return FAILED if report.failed else None
 
 
@@ -70,49 +77,3 @@ def _compact(
         for name in ("sessions", "before", "after", "blanked")
     }
     return hansard.CompactReport(**sums, failed=failed)
-
-
-def _sizes(store: "hansard.Store", session_ids: tuple[str, ...]) -> dict[str, int]:
-    """Return the bytes of the named sessions, or of all."""
-    return {
-        info.id: info.bytes
-        for prefix in session_ids or ("",)
-        for info in store.sessions(prefix=prefix).items
-        if not session_ids or info.id == prefix
-    }
-
-
-def _show(
-    call: Call, report: "hansard.CompactReport", before: dict[str, int], after: dict[str, int]
-) -> None:
-    screen = call.screen
-    changed = sorted(
-        (id for id in before if after.get(id, 0) != before[id]), key=before.__getitem__
-    )
-    total, left = sum(before[id] for id in changed), sum(after.get(id, 0) for id in changed)
-    screen.document(
-        {
-            "rewritten": report.sessions,
-            "before": total,
-            "after": left,
-            "blanked": report.blanked,
-            "vacuumed": report.vacuumed,
-            "failed": report.failed,
-            "sessions": [
-                {"id": id, "before": old, "after": after.get(id, 0)} for id, old in before.items()
-            ],
-        }
-    )
-    if screen.json:
-        return
-    emptied = f"{many(report.blanked, 'event')} (redacted, or parts of completed messages)"
-    if changed:
-        rows = [[id, size(before[id]), size(after.get(id, 0))] for id in reversed(changed)]
-        screen.table(["session", "before", "after"], rows, numbers="before after")
-    screen.line(
-        f"{many(report.sessions, 'session')} rewritten: {size(total)} before, {size(left)} after"
-        + (f", {emptied} emptied" if report.blanked else "")
-    )
-    if report.vacuumed:
-        screen.line("tables rewritten: no page contains erased data")
-    screen.failures(report.failed)

@@ -8,7 +8,15 @@ import msgspec
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, define, full_option, session_of
+from hansard.cli.command import (
+    FAILED,
+    LAST_USED,
+    LATEST,
+    Call,
+    define,
+    full_option,
+    session_of,
+)
 from hansard.cli.render import EventPrinter, brief, short
 from hansard.cli.screen import Screen, many
 from hansard.message.parse import as_text
@@ -30,6 +38,7 @@ _CALLS: Final = {
     "diff support/42@12 support/42  # what came after event 12",
     "diff 'support/42@before tools' support/42-b@20  # a snapshot, a seq; or a time",
     "diff run/1 run/2 --json | jq '.calls[]'  # tool calls that differ",
+    paged=True,
 )
 @click.argument("one", metavar="A", type=arguments.SESSION)
 @click.argument("other", metavar="B", type=arguments.SESSION)
@@ -53,21 +62,26 @@ def command(call: Call, one: str, other: str, *, full: bool) -> int | None:
 def _point(store: "hansard.Store", text: str) -> "tuple[hansard.Session, int | None]":
     """Return the session of an argument, and the seq; None for its end."""
     if store.exists(text):
-        return store.session(text), None
+        return session_of(store, text), None
     # Ids and snapshot names may contain `@`: the longest existing id counts.
     head, mark, _ = text.rpartition("@")
     while mark:
-        if head and store.exists(head):
-            session = store.session(head)
+        if head and (head in {LATEST, LAST_USED} or store.exists(head)):
+            session = session_of(store, head)
             return session, arguments.seq_at(session, arguments.parse_place(text[len(head) + 1 :]))
         head, mark, _ = head.rpartition("@")
-    # Suggest an id that is similar to the text before the last `@`.
-    return session_of(store, text.rpartition("@")[0] or text), None
+    # A beginning of an id, or one that does not exist: a point follows the last `@`.
+    head, _, place = text.rpartition("@")
+    session = session_of(store, head or text)
+    return session, arguments.seq_at(session, arguments.parse_place(place)) if head else None
 
 
 def show_comparison(screen: Screen, found: "hansard.Comparison", *, full: bool) -> None:
     """Print a comparison, or with --json output it."""
-    screen.document({"equal": found.equal, **msgspec.structs.asdict(found)})
+    document = {"equal": found.equal, **msgspec.structs.asdict(found)}
+    for name in ("only_a", "only_b"):
+        document[name] = [said._asdict() for said in getattr(found, name)]
+    screen.document(document)
     screen.line((f"- {found.a.session}@{found.a.seq}", "bold red"))
     screen.line((f"+ {found.b.session}@{found.b.seq}", "bold green"))
     if found.base is None:
@@ -88,12 +102,13 @@ def show_comparison(screen: Screen, found: "hansard.Comparison", *, full: bool) 
         screen.line(f"they differ after {many(found.divergence.after, 'message')}: {where}")
     printer = EventPrinter(screen, full=True)
     for sign, style, messages in (("-", "red", found.only_a), ("+", "green", found.only_b)):
-        for one in messages:
-            if full:
-                screen.line((f"{sign} {one.seq}", style), indent=2)
-                printer.message(one.message)
-            else:
-                screen.line((f"{sign} {one.seq:>4}  {brief(one.message)}", style), indent=2)
+        with screen.margin(f"  {sign} ", style):
+            for one in messages:
+                if full:
+                    screen.line((str(one.seq), style))
+                    printer.message(one.message)
+                else:
+                    screen.line((f"{one.seq:>4}  {brief(one.message)}", style), hang=6)
     if found.calls:
         screen.line("tool calls:")
     for difference in found.calls:
@@ -110,7 +125,8 @@ def _show_changes(screen: Screen, found: "hansard.Comparison", *, full: bool) ->
             for sign, style, value in (("-", "red", change.a), ("+", "green", change.b)):
                 if value is not msgspec.UNSET:
                     shown = short(value, None if full else _ANSWER)
-                    screen.line((f"{sign} {key} = {shown}", style), indent=2)
+                    with screen.margin(f"  {sign} ", style):
+                        screen.line((f"{key} = {shown}", style), hang=2)
 
 
 def _show_call(screen: Screen, difference: "hansard.CallDifference", *, full: bool) -> None:
@@ -124,4 +140,5 @@ def _show_call(screen: Screen, difference: "hansard.CallDifference", *, full: bo
         result = "no result" if call.result is None else call.result
         if not full:
             given, result = short(given, _ANSWER), short(result, _ANSWER)
-        screen.line((f"{sign} {call.seq:>4}  {call.name}({given}) ← {result}", style), indent=4)
+        with screen.margin(f"    {sign} ", style):
+            screen.line((f"{call.seq:>4}  {call.name}({given}) ← {result}", style), hang=6)

@@ -77,15 +77,6 @@ def _show(call: Call, found: "hansard.Diagnosis") -> None:
 
 def _facts(found: "hansard.Diagnosis") -> list[tuple[str, str]]:
     home, index, server = found.home, found.index, found.server
-    if not index.there:
-        listed = "none; the first listing creates it"
-    elif index.reason:
-        listed = f"not used: {index.reason}"
-    else:
-        state = f"{many(index.behind, 'session')} to read" if index.behind else "up to date"
-        texts = "with texts" if index.texts else "without texts"
-        taken = f"{size(index.bytes)}, " if index.bytes else ""
-        listed = f"version {index.version}, {taken}{texts}, {state}"
     sessions = ("sessions", f"{found.sessions:,}, and {found.trash:,} in the trash")
     if server is not None:
         role = "a standby" if server.standby else "writable"
@@ -97,7 +88,6 @@ def _facts(found: "hansard.Diagnosis") -> list[tuple[str, str]]:
             ("server", f"PostgreSQL {server.version}, {role}"),
             ("tables", tables),
             ("standbys", standbys or "none that this role can see"),
-            ("index", listed),
         ]
     free = "no limit" if home.free_bytes is None else f"{size(home.free_bytes)} free"
     kind = f"{home.file_system} at {home.mounted}" if home.file_system else "of unknown kind"
@@ -107,5 +97,5 @@ def _facts(found: "hansard.Diagnosis") -> list[tuple[str, str]]:
         ("file system", f"{kind}, {free}"),
         ("locks", f"{len(found.locks):,} held"),
         ("leftovers", f"{len(found.leftovers):,}"),
-        ("index", listed),
+        ("index", size(index.bytes) if index.there else "none; the first listing creates it"),
     ]

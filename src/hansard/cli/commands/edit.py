@@ -1,8 +1,8 @@
-"""The small commands that change sessions: fork, snapshot, revert, redact, rm, restore, prune."""
+"""The small commands that change sessions: fork, snapshot, revert, redact, hold, rm, restore, prune."""
 
-from collections import Counter
 from datetime import timedelta
 from difflib import get_close_matches
+from typing import Any
 
 import click
 
@@ -15,10 +15,17 @@ from hansard.cli.command import (
     define,
     dry_run_option,
     prefix_option,
+    remember,
     session_of,
     yes_option,
 )
 from hansard.cli.screen import many
+
+#: The options of `prune` of which one is needed.
+_REQUESTS = {"older_than", "max_size", "archive_after", "purge_trash"}
+
+#: Details of one reason that `prune` shows, such as times.
+_DETAILS = 3
 
 
 @define(
@@ -36,7 +43,10 @@ def fork(call: Call, session_id: str, child: str | None, at: arguments.Place | N
     Copies nothing: a fork is one event, whatever the length. With --json: one document.
     """
     with call.writing() as store:
-        made = session_of(store, session_id).fork(child, at=at)
+        session = session_of(store, session_id)
+        session_id = session.id
+        made = session.fork(child, at=at)
+        remember(store, made.id)
         begin = made.state().forked_at
     call.screen.document({"session": made.id, "parent": session_id, "forked_at": begin})
     call.screen.line(f"{made.id}: forked from {session_id} at seq {begin}")
@@ -57,6 +67,7 @@ def snapshot(call: Call, session_id: str, label: str | None) -> None:
     """
     with call.reading() if label is None else call.writing() as store:
         session = session_of(store, session_id)
+        session_id = session.id
         if label is not None:
             session.snapshot(label)
         known = session.snapshots
@@ -83,6 +94,7 @@ def revert(call: Call, session_id: str, place: arguments.Place) -> None:
     """
     with call.writing() as store:
         session = session_of(store, session_id)
+        session_id = session.id
         before = session.seq
         to = arguments.seq_at(session, place)
         event = session.revert(to)
@@ -92,7 +104,7 @@ def revert(call: Call, session_id: str, place: arguments.Place) -> None:
     )
     call.screen.line(
         f"{session_id}: reverted to seq {to}, {many(left, 'message')}; "
-        f"`hansard revert {session_id} {before}` undoes it"
+        f"`{call.again('revert', session_id, before)}` undoes it"
     )
 
 
@@ -115,7 +127,7 @@ def redact(
     undone. With --json: one document.
     """
     with call.writing() as store:
-        session = session_of(store, session_id)
+        session = session_of(store, session_id, complete=True)
         question = f"Permanently hide {many(len(seqs), 'message')} of {session_id}?"
         if not yes and not call.screen.confirm(question):
             call.screen.line("nothing was written")
@@ -123,10 +135,46 @@ def redact(
         done = [session.redact(seq, reason=reason).seq for seq in seqs]
     call.screen.document({"session": session_id, "redacted": list(seqs), "events": done})
     call.screen.line(
-        f"{session_id}: {many(len(seqs), 'message')} redacted; `hansard compact {session_id}` "
+        f"{session_id}: {many(len(seqs), 'message')} redacted; `{call.again('compact', session_id)}` "
         "erases the bytes"
     )
     return None
+
+
+@define(
+    "hold",
+    "hold support/42 --reason 'case 7'",
+    "ls --held",
+    "hold --release support/42",
+)
+@click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=arguments.SESSION)
+@click.option("--reason", default="", help="Stored with the hold")
+@click.option("--release", is_flag=True, help="End the hold")
+def hold(call: Call, session_ids: tuple[str, ...], reason: str, *, release: bool) -> None:
+    """Put sessions under a legal hold.
+
+    Until it is released, nothing of them is deleted, pruned, redacted or dropped, and compaction erases
+    nothing. The ancestors of a fork are held with it. With --json: one document.
+    """
+    if release and reason:
+        raise click.UsageError("--release and --reason exclude each other")
+    with call.writing() as store:
+        # All are checked first: a mistyped id holds nothing.
+        sessions = [session_of(store, session_id) for session_id in session_ids]
+        changed: list[str] = []
+        same: list[str] = []
+        for session in sessions:
+            before = session.seq
+            event = session.release() if release else session.hold(reason)
+            (changed if event is not None and event.seq > before else same).append(session.id)
+    call.screen.document({"sessions": list(session_ids), "held": not release, "reason": reason})
+    if changed:
+        undo = call.again("hold", "--release", *changed)
+        what = "released" if release else f"held; `{undo}` ends it"
+        call.screen.line(f"{many(len(changed), 'session')} {what}")
+    if same:
+        what = "not held, so not released" if release else "held already; nothing was written"
+        call.screen.line(f"{', '.join(same)}: {what}")
 
 
 @define(
@@ -148,7 +196,7 @@ def rm(call: Call, session_ids: tuple[str, ...], *, purge: bool, yes: bool) -> i
         for session_id in session_ids:
             # All are checked first: a mistyped id removes nothing.
             if not (purge and session_id in trash):
-                session_of(store, session_id)
+                session_of(store, session_id, complete=True)
         question = f"Permanently delete {many(len(session_ids), 'session')}?"
         if purge and not yes and not call.screen.confirm(question):
             call.screen.line("nothing was removed")
@@ -193,18 +241,63 @@ def restore(call: Call, session_ids: tuple[str, ...]) -> None:
     call.screen.line(f"{many(len(session_ids), 'session')} restored")
 
 
+def _check_prune(
+    options: dict[str, Any],
+    workspace: str | None,
+    *,
+    policy: bool,
+    set_policy: bool,
+    dry_run: bool,
+) -> None:
+    """Raise for options of `prune` that exclude each other, or that request nothing."""
+    problem = None
+    nothing = [name for name, value in options.items() if value == timedelta(0)]
+    if nothing:
+        problem = f"--{nothing[0].replace('_', '-')} must be greater than 0"
+    elif policy and (options or set_policy or workspace is not None):
+        problem = "--policy excludes all other options but --dry-run"
+    elif set_policy and (dry_run or workspace is not None):
+        problem = "--set-policy excludes --dry-run and --workspace"
+    elif not policy and not options.keys() & _REQUESTS:
+        problem = "pass --older-than, --max-size, --archive-after, --purge-trash or --policy"
+    elif workspace is not None and options.keys() & {"all_workspaces", "purge_trash"}:
+        other = "--all-workspaces" if "all_workspaces" in options else "--purge-trash"
+        problem = f"--workspace and {other} exclude each other"
+    if problem:
+        raise click.UsageError(problem)
+
+
 @define(
     "prune",
     "prune --older-than 30d --dry-run  # look first",
     "prune --older-than 30d",
     "prune --older-than 2w --workspace . --keep-last 5",
+    "prune --max-size 10GB --archive-after 30d --purge-trash 7d --set-policy",
+    "prune --policy  # from cron",
 )
 @click.option(
     "--older-than",
     type=arguments.AGE,
-    required=True,
     metavar="AGE",
     help="Inactive for AGE, such as 30d or 12h",
+)
+@click.option(
+    "--max-size",
+    type=arguments.SIZE,
+    metavar="SIZE",
+    help="Then the longest inactive, until SIZE is left, such as 10GB",
+)
+@click.option("--policy", is_flag=True, help="Apply the stored policy")
+@click.option(
+    "--set-policy", is_flag=True, help="Store the other options as the policy; prune nothing"
+)
+@click.option("--archived", is_flag=True, help="Move only archived sessions")
+@click.option("--finished-parent", is_flag=True, help="Move only forks of archived or closed ones")
+@click.option(
+    "--archive-after", type=arguments.AGE, metavar="AGE", help="Archive what is inactive for AGE"
+)
+@click.option(
+    "--purge-trash", type=arguments.AGE, metavar="AGE", help="Delete what is in the trash for AGE"
 )
 @count_option("--keep-last", default=0, help="Keep the N newest of each workspace")
 @click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
@@ -213,32 +306,52 @@ def restore(call: Call, session_ids: tuple[str, ...]) -> None:
 @dry_run_option
 def prune(
     call: Call,
-    older_than: timedelta,
+    older_than: timedelta | None,
+    max_size: int | None,
+    archive_after: timedelta | None,
+    purge_trash: timedelta | None,
     keep_last: int,
     workspace: str | None,
     prefix: str,
     *,
+    policy: bool,
+    set_policy: bool,
+    archived: bool,
+    finished_parent: bool,
     all_workspaces: bool,
     dry_run: bool,
 ) -> None:
     """Move inactive sessions to the trash.
 
-    Keeps sessions that are pinned, being written to, needed by forks, or damaged. Without a workspace, only
-    sessions that belong to none. With --json: one document.
+    Keeps sessions that are pinned, held, being written to, needed by forks, or damaged. Without a
+    workspace, only sessions that belong to none. With --json: one document.
     """
-    if not older_than:
-        raise click.UsageError("--older-than must be greater than 0")
-    if workspace is not None and all_workspaces:
-        raise click.UsageError("--workspace and --all-workspaces exclude each other")
+    options: dict[str, Any] = {
+        "older_than": older_than,
+        "max_size": max_size,
+        "archive_after": archive_after,
+        "purge_trash": purge_trash,
+        "archived": archived,
+        "finished_parent": finished_parent,
+        "keep_last": keep_last,
+        "prefix": prefix,
+        "all_workspaces": all_workspaces,
+    }
+    if max_size is None:
+        del options["max_size"]
+    options = {
+        name: value
+        for name, value in options.items()
+        if value or name == "max_size" or value == timedelta(0)
+    }
+    _check_prune(options, workspace, policy=policy, set_policy=set_policy, dry_run=dry_run)
     with call.reading() if dry_run else call.writing() as store:
-        report = store.prune(
-            older_than=older_than,
-            keep_last=keep_last,
-            workspace=workspace,
-            prefix=prefix,
-            dry_run=dry_run,
-            all_workspaces=all_workspaces,
-        )
+        if set_policy:
+            report = store.set_retention(**options)
+        else:
+            report = store.prune(policy=policy, workspace=workspace, dry_run=dry_run, **options)
+    assert report is not None  # an option is given
+    dry_run = report.dry_run
     call.screen.document(report)
     for session_id in report.pruned:
         call.screen.line(session_id)
@@ -246,6 +359,16 @@ def prune(
     call.screen.line(
         (f"{many(len(report.pruned), 'session')} {what}, {len(report.kept):,} kept", "bold")
     )
-    reasons = Counter(reason.partition(":")[0] for reason in report.kept.values())
-    for reason, count in reasons.items():
-        call.screen.line((f"{count:,} kept: {reason}", "dim"), indent=2)
+    for done, sessions in (("archived", report.archived), ("purged", report.purged)):
+        if sessions:
+            verb = f"would be {done}" if dry_run else done
+            call.screen.line(f"{many(len(sessions), 'session')} {verb}: {', '.join(sessions)}")
+    reasons: dict[str, list[str]] = {}
+    for said in report.kept.values():
+        reason, _, detail = said.partition(": ")
+        reasons.setdefault(reason, []).append(detail)
+    for reason, details in reasons.items():
+        shown = ", ".join(list(dict.fromkeys(filter(None, details)))[:_DETAILS])
+        more = ", …" if shown and len(details) > _DETAILS else ""
+        text = f"{len(details):,} kept: {reason}{' ' * bool(shown)}{shown}{more}"
+        call.screen.line((text, "dim"), indent=2)

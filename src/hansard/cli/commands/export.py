@@ -25,6 +25,9 @@ _ENDINGS: Final = {
     "openai-items": "json",
 }
 
+#: The format that the ending of -o names, if --as is not given.
+_FORMATS: Final = {".html": "html", ".md": "markdown", ".markdown": "markdown"}
+
 #: Longest file name in bytes, without the suffixes that are added while it is written.
 _LONGEST: Final = 180
 
@@ -32,7 +35,7 @@ _LONGEST: Final = 180
 @define(
     "export",
     "export support/42 > refund.jsonl  # for `hansard import`",
-    "export support/42 --as html -o refund.html  # one page for people",
+    "export support/42 -o refund.html  # one page for people; .md: Markdown",
     "export support/42 support/43 -o directory/  # one file each",
     "export support/42 --unredacted -o backup.jsonl  # unchanged",
     "export support/42 --as codex -o rollout.jsonl  # for another program",
@@ -42,10 +45,9 @@ _LONGEST: Final = 180
 @click.option(
     "--as",
     "format",
-    type=click.Choice(list(_ENDINGS)),
-    default="jsonl",
-    show_default=True,
-    help="hansard's own format, a transcript, or the format of another program",
+    type=click.Choice([*_ENDINGS, "md"]),
+    help="hansard's own format, a transcript, or the format of another program "
+    "[default: html, md or markdown by the ending of FILE, else jsonl]",
 )
 @click.option("--unredacted", is_flag=True, help="Do not replace credentials")
 @click.option(
@@ -53,8 +55,6 @@ _LONGEST: Final = 180
     type=click.Choice(["history", "model"]),
     help="All messages, or what a model sees [default: history for transcripts, else model]",
 )
-@click.option("--parts", is_flag=True, help="Include stream parts (JSONL)")
-@click.option("--own-only", is_flag=True, help="Omit inherited events (JSONL)")
 @click.option("--force", is_flag=True, help="Overwrite existing files")
 def command(
     call: Call,
@@ -72,8 +72,14 @@ def command(
 
     With --json: one document that lists the files; without -o, the JSONL itself.
     """
-    screen, format = call.screen, options["format"]
+    screen = call.screen
     output = None if output == "-" else output
+    several = output is not None and (
+        len(session_ids) > 1 or output.endswith("/") or Path(output).is_dir()
+    )
+    ending = "" if output is None or several else Path(output).suffix.lower()
+    format = options["format"] or _FORMATS.get(ending, "jsonl")
+    format = options["format"] = "markdown" if format == "md" else format
     if output is None and len(session_ids) > 1:
         raise click.UsageError("several sessions need a directory: -o DIRECTORY/")
     if output is None and screen.json and format != "jsonl":
@@ -85,7 +91,6 @@ def command(
         if output is None:
             _print(screen, _exported(sessions[0], options))
             return
-        several = len(sessions) > 1 or output.endswith("/") or Path(output).is_dir()
         names = [_name_of(session.id, _ENDINGS[format]) for session in sessions]
         paths = [Path(output, name) if several else Path(output) for name in names]
         for path in paths:
@@ -123,9 +128,6 @@ def _print(screen: Screen, pieces: Iterator[bytes]) -> None:
         else:
             screen.write(piece.decode())
     sys.stdout.buffer.flush()
-
-
-# -- complete files, or none --------------------------------------------------------------------
 
 
 def _write(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:

@@ -62,10 +62,15 @@ _PAST: Final = "│  "
     "ls --tree  # forks under their parents",
     "ls --damaged",
     "ls --json | jq -r 'select(.message_count > 100).id'",
+    paged=True,
 )
 @prefix_option
 @click.option(
-    "--where", multiple=True, metavar="KEY=VALUE", help="Filter by metadata; null: key absent"
+    "--where",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=arguments.complete_metadata,
+    help="Filter by metadata; null: key absent",
 )
 @click.option("--since", type=arguments.MOMENT, help="Only sessions active since TIME")
 @click.option("--until", type=arguments.MOMENT, help="Only sessions inactive since TIME")
@@ -74,6 +79,7 @@ _PAST: Final = "│  "
 @click.option("--parent", type=arguments.SESSION, metavar="ID", help="Only forks of this session")
 @click.option("--archived", is_flag=True, help="Only archived sessions")
 @click.option("-a", "--all", "everything", is_flag=True, help="Include archived sessions")
+@click.option("--held", is_flag=True, help="Only sessions under a legal hold")
 @click.option("--damaged", is_flag=True, help="Only damaged sessions")
 @click.option(
     "--sort",
@@ -98,6 +104,7 @@ def ls(
     archived: bool,
     everything: bool,
     damaged: bool,
+    held: bool,
     reverse: bool,
     tree: bool,
     **filters: Any,
@@ -114,14 +121,15 @@ def ls(
     if tree and (limit or cursor):
         raise click.UsageError("--tree excludes --limit and --cursor")
     filters["where"] = dict(_condition(pair) for pair in where)
-    filters["archived"] = True if archived else None if everything or damaged else False
+    filters["archived"] = True if archived else None if everything or damaged or held else False
+    filters["held"] = True if held else None
     filters["damaged"] = True if damaged else None
     order = _ORDERS[sort or "updated"]
     if reverse:
         order = order[1:] if order[0] == "-" else f"-{order}"
     with call.finding() as store:
         if filters["parent"] is not None:
-            session_of(store, filters["parent"])
+            filters["parent"] = session_of(store, filters["parent"]).id
         if limit is None and screen.terminal and not tree:
             limit = _SCREENFUL
         with screen.progress("reading sessions", unit="sessions", least=_SLOW) as progress:
@@ -139,7 +147,7 @@ def ls(
     if page.next is not None:
         screen.hint(f"more sessions: repeat with --cursor {page.next}")
     if hidden:
-        screen.hint(f"{many(hidden, 'archived session')} not shown; --all includes them")
+        screen.hint(f"{many(hidden, 'archived session')} not shown; pass --all")
     return _report_damaged(screen, page.items)
 
 
@@ -177,6 +185,7 @@ def _report_damaged(screen: Screen, infos: "list[hansard.SessionInfo]") -> int |
     "tree support/42  # its ancestors and forks",
     "tree --all",
     "tree support/42 --json | jq -r '[.depth, .id, .forked_at] | @tsv'",
+    paged=True,
 )
 @arguments.sessions_argument
 @click.option("--all", "everything", is_flag=True, help="Show all sessions")
@@ -192,8 +201,7 @@ def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int |
     check_targets(session_ids, "show", everything=everything)
     screen = call.screen
     with call.finding() as store:
-        for session_id in session_ids:
-            session_of(store, session_id)
+        session_ids = tuple(session_of(store, session_id).id for session_id in session_ids)
         with screen.progress("reading sessions", unit="sessions", least=_SLOW) as progress:
             known = store.sessions(progress=progress).items
         parents = related(store, known)

@@ -1,18 +1,24 @@
-"""`hansard replay`: play back a session's events."""
+"""`hansard replay`, `hansard show` and `hansard tail`: print a session's events, state and messages."""
 
 import time
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final, Literal
 
 import click
 import msgspec
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import Call, define, full_option, markdown_option, session_of
-from hansard.cli.commands.diff import show_comparison
+from hansard.cli.command import Call, count_option, define, full_option, prefix_option, session_of
 from hansard.cli.render import EventPrinter, show_state
+from hansard.cli.screen import many, size
+
+#: Events that take messages out of the model view.
+_MARKING: Final = frozenset({"session.reverted", "session.cleared", "summary.added"})
 
 #: Longest pause with --speed, in seconds.
 _LONGEST_PAUSE: Final = 10.0
@@ -24,15 +30,12 @@ _LONGEST_PAUSE: Final = 10.0
     "replay support/42 --speed 10  # ten times as fast",
     "replay support/42 --at 12  # the state at event 12",
     "replay support/42 --at 'before tools'  # or at a snapshot or a time",
-    "replay support/42 --diff 5 20  # what changed in between",
     "replay support/42 --step  # step with keys",
     "replay support/42 --kind 'message.*' --json | jq .data",
+    paged=True,
 )
 @arguments.session_argument
 @click.option("--at", type=arguments.PLACE, help="Show the state and the model view at a point")
-@click.option(
-    "--diff", nargs=2, type=arguments.PLACE, metavar="A B", help="Show changes between two points"
-)
 @click.option("--from", "start", type=arguments.PLACE, help="First point")
 @click.option("--to", "end", type=arguments.PLACE, help="Last point")
 @click.option(
@@ -40,6 +43,7 @@ _LONGEST_PAUSE: Final = 10.0
     "kinds",
     multiple=True,
     metavar="KIND",
+    shell_complete=arguments.complete_kinds,
     help="Only events of this kind, such as message.added or 'session.*'; repeatable",
 )
 @click.option(
@@ -48,84 +52,129 @@ _LONGEST_PAUSE: Final = 10.0
     metavar="N",
     help="Keep original timing, N times faster",
 )
+@click.option("--all", "everything", is_flag=True, help="Also the bookkeeping of LangGraph")
 @click.option("--step", is_flag=True, help="Step forward and back with keys, on a terminal")
 @full_option
-@markdown_option
-def command(
+def replay(
     call: Call,
     session_id: str,
     at: arguments.Place | None,
-    diff: tuple[arguments.Place, arguments.Place] | None,
     start: arguments.Place | None,
     end: arguments.Place | None,
     kinds: tuple[str, ...],
     speed: float | None,
     *,
+    everything: bool,
     step: bool,
     full: bool,
-    markdown: bool,
 ) -> None:
     """Play back a session's events.
 
     Shows every character of a message; on a terminal, texts of more than 8,000 characters are truncated, and
-    the output says so. A fork is played with the events it inherits. A point is a seq, a time such as
-    2026-11-16T09:30, or a snapshot name. With --speed, no pause is longer than 10 s.
+    the output says so. Images and other binary data are named with type and size; --full prints them.
+    Messages that the model view omits are marked as reverted or superseded.
 
-    With --json: one event per line, as stored; with --at or --diff, one document. --diff A B is like
-    `hansard diff ID@A ID@B`.
+    A fork is played with the events it inherits. A point is a seq, a time such as 2026-11-16T09:30, or a
+    snapshot name. With --speed, no pause is longer than 10 s.
+
+    With --json: one event per line, as stored; with --at, one document. `hansard diff ID@A ID@B` shows what
+    changed between two points.
     """
-    ranged = start is not None or end is not None or bool(kinds)
-    _check(call, ranged=ranged, at=at, diff=diff, step=step)
-    printer = EventPrinter(call.screen, full=full, markdown=markdown)
+    if at is not None and (step or start is not None or end is not None or kinds):
+        raise click.UsageError("--at excludes --from, --to, --kind and --step")
+    if step and not call.screen.interactive:
+        raise click.UsageError("--step needs a terminal, and excludes --json")
+    printer = EventPrinter(call.screen, full=full)
     with call.reading() as store:
         session = session_of(store, session_id)
         if at is not None:
             _state(call, session, at, printer)
             return
-        if diff is not None:
-            before, later = (arguments.seq_at(session, point) for point in diff)
-            show_comparison(
-                call.screen, session.compare(session, at=before, other_at=later), full=full
-            )
-            return
         after = 0 if start is None else arguments.last_before(session, start)
         upto = None if end is None else arguments.seq_at(session, end)
+        omitted: Counter[str] = Counter()
         chosen = _chosen(session.events(after=after), upto, kinds)
+        if not (call.screen.json or everything or kinds):
+            chosen = _without_bookkeeping(chosen, omitted)
+        if not call.screen.json:
+            printer.unfinished = session.state().streams
+            printer.mark = marks(session)
         if step:
             from hansard.cli.stepper import step_through
 
             seqs = [event.seq for event in chosen]
-            step_through(call.screen, session, seqs, full=full, markdown=markdown)
+            step_through(call.screen, session, seqs, printer.mark, full=full)
             return
-        if not call.screen.json:
-            printer.unfinished = session.state().streams
-        last: hansard.Event | None = None
-        for event in chosen:
-            if speed is not None and last is not None:
-                pause = (event.time - last.time).total_seconds() / speed
-                if pause > 0:
-                    call.screen.flush()
-                    time.sleep(min(pause, _LONGEST_PAUSE))
-            last = event
-            printer.output(event)
-            if call.screen.terminal or speed is not None:
+        _play(call, chosen, printer, speed)
+    if omitted:
+        hidden = many(omitted.total(), "event")
+        call.screen.hint(f"{hidden} of LangGraph's bookkeeping not shown; pass --all")
+
+
+def _play(
+    call: Call, events: "Iterator[hansard.Event]", printer: EventPrinter, speed: float | None
+) -> None:
+    last: hansard.Event | None = None
+    for event in events:
+        if speed is not None and last is not None:
+            pause = (event.time - last.time).total_seconds() / speed
+            if pause > 0:
                 call.screen.flush()
-        printer.end()
+                time.sleep(min(pause, _LONGEST_PAUSE))
+        last = event
+        printer.output(event)
+        if call.screen.terminal or speed is not None:
+            call.screen.flush()
+    printer.end()
 
 
-def _check(call: Call, *, ranged: bool, **modes: object) -> None:
-    """Raise for options that exclude each other."""
-    chosen = [
-        f"--{name}"
-        for name, given in modes.items()
-        if given is not None and given is not False  # 0 is a point
-    ]
-    if len(chosen) > 1:
-        raise click.UsageError(f"{chosen[0]} and {chosen[1]} exclude each other")
-    if ranged and chosen and chosen[0] in {"--at", "--diff"}:
-        raise click.UsageError(f"{chosen[0]} excludes --from, --to and --kind")
-    if "--step" in chosen and not call.screen.interactive:
-        raise click.UsageError("--step needs a terminal, and excludes --json")
+def _without_bookkeeping(
+    events: "Iterator[hansard.Event]", omitted: "Counter[str]"
+) -> "Iterator[hansard.Event]":
+    """Yield events without those that only LangGraph reads: a thread's messages are in others."""
+    for event in events:
+        if event.kind.startswith("x.langgraph."):
+            omitted[event.kind] += 1
+        else:
+            yield event
+
+
+def marks(session: "hansard.Session") -> Callable[[int], str]:
+    """Return what tells of each message whether it was reverted, or replaced by a summary or a clear."""
+    controls = [event for event in session.events() if event.kind in _MARKING]
+    reverts = [event for event in controls if event.kind == "session.reverted"]
+    #: What reverts leave: first seqs, excluded, and last ones; the last range first.
+    live: list[tuple[int, int]] = []
+    end = session.seq
+    while end > 0:
+        while reverts and reverts[-1].seq > end:
+            reverts.pop()
+        begin = reverts[-1].seq if reverts else 0
+        live.append((begin, end))
+        end = min(_number(reverts[-1], "seq"), begin - 1) if reverts else 0
+    live.reverse()
+
+    def is_live(seq: int) -> bool:
+        place = bisect_left(live, (seq, 0)) - 1
+        return place >= 0 and seq <= live[place][1]
+
+    bound = 0
+    for event in controls:
+        if event.kind != "session.reverted" and is_live(event.seq):
+            summary = event.kind == "summary.added"
+            bound = max(bound, _number(event, "upto") if summary else event.seq)
+
+    def mark(seq: int) -> str:
+        if not is_live(seq):
+            return "reverted"
+        return "superseded" if seq <= bound else ""
+
+    return mark
+
+
+def _number(event: "hansard.Event", name: str) -> int:
+    value = event.data.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def _chosen(
@@ -151,7 +200,144 @@ def _state(
     stored = msgspec.Raw(session.messages_json(at=seq))
     call.screen.document({"session": session.id, "at": seq, "state": state, "messages": stored})
     show_state(call.screen, session.id, state)
+    _messages(call, f"model view at seq {seq}:", session.messages(at=seq), printer)
+
+
+def _messages(
+    call: Call, title: str, messages: list[dict[str, Any]], printer: EventPrinter
+) -> None:
     call.screen.line()
-    call.screen.line((f"model view at seq {seq}:", "italic"))
-    for message in session.messages(at=seq):
+    call.screen.line((title, "italic"))
+    for message in messages:
         printer.message(message)
+
+
+@define(
+    "show",
+    "show support/42",
+    "show support/42 --last 5  # the last messages that a model sees",
+    "show support/42 --view history  # with reverted and summarized messages",
+    "show support/42 --json | jq '.messages[-1]'",
+    paged=True,
+)
+@arguments.session_argument
+@count_option("-n", "--last", help="Only the last N messages")
+@click.option(
+    "--view",
+    type=click.Choice(["model", "history"]),
+    default="model",
+    show_default=True,
+    help="What a model sees, or all messages",
+)
+@click.option("--at", type=arguments.PLACE, help="At a seq, time or snapshot")
+@full_option
+def show(
+    call: Call,
+    session_id: str,
+    last: int | None,
+    view: Literal["model", "history"],
+    at: arguments.Place | None,
+    *,
+    full: bool,
+) -> None:
+    """Show a session's state and messages.
+
+    With --json: one document with the state and the messages.
+    """
+    with call.finding() as store:
+        session = session_of(store, session_id)
+        seq = None if at is None else arguments.seq_at(session, at)
+        state = session.state(at=seq)
+        stored = msgspec.json.decode(
+            session.messages_json(at=seq, view=view), type=list[msgspec.Raw]
+        )
+        shown = stored if last is None else stored[max(len(stored) - last, 0) :]
+        children = session.children()
+        info = next(
+            (i for i in store.sessions(prefix=session.id).items if i.id == session.id), None
+        )
+    session_id = session.id
+    document = {"session": session_id, "children": children, "state": state, "messages": shown}
+    call.screen.document({**document, "bytes": info.bytes if info else 0})
+    more = [("size", size(info.bytes))] if info is not None else []
+    if children:
+        more.append(("forks", ", ".join(children)))
+    show_state(call.screen, session_id, state, more=more)
+    of = f"{len(shown):,} of " if len(shown) < len(stored) else ""
+    title = f"{view} view: {of}{many(len(stored), 'message')}"
+    messages = [msgspec.json.decode(raw) for raw in shown]
+    _messages(call, title, messages, EventPrinter(call.screen, full=full))
+
+
+@define(
+    "tail",
+    "tail support/42",
+    "tail -f support/42  # and new events, until Ctrl-C",
+    "tail  # the last events of all sessions; with -f also new ones",
+    "tail -n 100 support/42 --json | jq -c .kind",
+    paged=True,
+)
+@click.argument("session_id", metavar="[ID]", required=False, type=arguments.SESSION)
+@count_option("-n", "--lines", default=10, help="Number of past events")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more events until Ctrl-C")
+@prefix_option
+@full_option
+def tail(
+    call: Call,
+    session_id: str | None,
+    lines: int,
+    prefix: str,
+    *,
+    follow: bool,
+    full: bool,
+) -> None:
+    """Show the latest events; -f to follow.
+
+    Without an id, those of all sessions, by time. With --json: one event per line, with its session.
+    """
+    printer = EventPrinter(call.screen, full=full)
+    if session_id is None:
+        _tail_of_all(call, printer, lines, prefix, follow=follow)
+        return
+    with call.reading() as store:
+        session = session_of(store, session_id)
+        events = session.events(after=max(session.seq - lines, 0), follow=follow)
+        if not follow:
+            shown = list(events)
+            if any(event.kind == "message.part" for event in shown):
+                printer.unfinished = session.state().streams
+            events = iter(shown)
+        for event in events:
+            printer.output(event, session.id)
+            if follow or call.screen.terminal:
+                call.screen.flush()
+        printer.end()
+
+
+def _tail_of_all(
+    call: Call, printer: EventPrinter, lines: int, prefix: str, *, follow: bool
+) -> None:
+    """Print the last events of all sessions, in the order of time; with `follow`, then the new ones."""
+    with call.finding() as store, ExitStack() as stack:
+        # From before the past is read: no event is missed in between.
+        new = stack.enter_context(store.follow(prefix=prefix, from_now=True)) if follow else ()
+        recent = store.sessions(prefix=prefix, order="-updated", limit=lines).items if lines else []
+        found: list[tuple[str, hansard.Event]] = []
+        for info in recent:
+            session = store.session(info.id)
+            try:
+                # Those that a fork inherits are its parent's.
+                after = max(session.seq - lines, info.forked_at or 0)
+                found += [(info.id, event) for event in session.events(after=after)]
+            except hansard.Damaged as error:
+                call.screen.note(f"{info.id} is damaged: {error}")
+        found.sort(key=lambda one: (one[1].stamp, one[0], one[1].seq))
+        shown: dict[str, int] = {}
+        for name, event in found[max(len(found) - lines, 0) :]:
+            printer.output(event, name, named=True)
+            shown[name] = event.seq
+        for followed in new:
+            if followed.event.seq > shown.get(followed.session, 0):
+                printer.output(followed.event, followed.session, named=True)
+            call.screen.flush()
+        printer.end()

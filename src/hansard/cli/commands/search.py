@@ -1,6 +1,5 @@
 """`hansard search`: search messages and titles."""
 
-import shlex
 from typing import Any
 
 import click
@@ -20,6 +19,7 @@ from hansard.cli.screen import Piece, cell, many
     "search refund --prefix support/ --role user --since 2d",
     "search 'refund -order'  # or: search refund NOT order",
     "search refund --json | jq -r .session",
+    paged=True,
 )
 @click.argument("words", metavar="TEXT...", nargs=-1, required=True)
 @prefix_option
@@ -34,14 +34,11 @@ from hansard.cli.screen import Piece, cell, many
 @click.option("--until", type=arguments.MOMENT, help="Only messages before TIME")
 @click.option("--role", metavar="ROLE", help="Only messages of this role, such as user")
 @count_option("-n", "--limit", default=20, least=1, help="Maximum hits")
-@click.option("--no-index", is_flag=True, help="Write nothing: read all logs for this search")
 def command(
     call: Call,
     words: tuple[str, ...],
     session_id: str | None,
     limit: int,
-    *,
-    no_index: bool,
     **filters: Any,
 ) -> int | None:
     """Search messages and titles.
@@ -52,9 +49,9 @@ def command(
     With --json: one hit per line. Exit 1 if nothing is found.
     """
     text = " ".join(words)
-    with call.reading() if no_index else call.finding() as store:
+    with call.finding() as store:
         if session_id is not None:
-            session_of(store, session_id)
+            session_id = session_of(store, session_id).id
         with call.screen.progress("reading events", unit="events", least=2_000) as progress:
             hits = store.search(text, session=session_id, limit=limit, progress=progress, **filters)
         damaged = store.count(prefix=filters["prefix"], damaged=True) if session_id is None else 0
@@ -66,8 +63,8 @@ def command(
             said = [(f"{cell(hit.role)}: ", ROLES.get(hit.role, "bold"))] if hit.role else []
             call.screen.line((cell(hit.session), "bold"), place, *said, *_marked(hit))
     if call.screen.terminal and hits:
-        call.screen.hint(f"{many(len(hits), 'hit')}. To read on: {_reading_on(hits)}")
-    call.screen.damaged(damaged, " and were not searched")
+        call.screen.hint(f"{many(len(hits), 'hit')}. To read on: {_reading_on(call, hits)}")
+    call.screen.damaged(damaged, ", and not searched")
     if hits:
         return None
     hint = "" if "*" in text else "; only complete words match: `refun*` finds refund and refunds"
@@ -75,12 +72,12 @@ def command(
     return FAILED
 
 
-def _reading_on(hits: "list[hansard.Hit]") -> str:
+def _reading_on(call: Call, hits: "list[hansard.Hit]") -> str:
     """Return a command that shows the first hit in its place."""
     first = next((hit for hit in hits if hit.seq), None)
     if first is None:
-        return f"hansard show {shlex.quote(hits[0].session)}"
-    return f"hansard replay {shlex.quote(first.session)} --from {first.seq}"
+        return call.again("show", hits[0].session)
+    return call.again("replay", first.session, "--from", first.seq)
 
 
 def _marked(hit: "hansard.Hit") -> list[Piece]:

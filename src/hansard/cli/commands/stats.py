@@ -10,7 +10,7 @@ import msgspec
 
 import hansard
 from hansard.cli.command import Call, count_option, define, prefix_option
-from hansard.cli.screen import Piece, Screen, cell, columns_of, many, padded, shorten, size
+from hansard.cli.screen import Piece, Screen, cell, columns_of, many, money, padded, shorten, size
 
 #: Height of the growth plot, in lines.
 _HIGH: Final = 5
@@ -28,6 +28,17 @@ _MARGIN: Final = "  "
 _ACROSS: Final = "▏▎▍▌▋▊▉█"
 _UPWARD: Final = "▁▂▃▄▅▆▇█"
 
+#: Columns of a model.
+_USAGE: Final = (
+    "calls",
+    "input_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "cost",
+)
+
 #: Days per column of a plot, and their names.
 _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
 
@@ -38,6 +49,7 @@ _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
     "stats --prefix support/ --top 10",
     "stats --json | jq '.models[].cost'",
     "stats --json | jq '.days | to_entries[-7:]'  # the last week",
+    paged=True,
 )
 @prefix_option
 @count_option("--top", default=5, help="Number of sessions and models")
@@ -65,7 +77,7 @@ def command(call: Call, prefix: str, top: int) -> None:
         _plots(call.screen, stats, largest, top)
     else:
         _tables(call.screen, stats, largest)
-    call.screen.damaged(stats.damaged, " and were not counted")
+    call.screen.damaged(stats.damaged, ", and not counted")
 
 
 def _totals(screen: Screen, stats: "hansard.StoreStats") -> None:
@@ -84,9 +96,6 @@ def _totals(screen: Screen, stats: "hansard.StoreStats") -> None:
     screen.line(stored)
 
 
-# -- in a pipe ----------------------------------------------------------------------------------
-
-
 def _tables(
     screen: Screen, stats: "hansard.StoreStats", largest: "Sequence[hansard.SessionInfo]"
 ) -> None:
@@ -101,16 +110,13 @@ def _tables(
     )
     table(["session", "bytes"], [(info.id, info.bytes) for info in largest])
     table(
-        ["model", "calls", "input-tokens", "output-tokens", "cost"],
+        ["model", *(name.replace("_", "-") for name in _USAGE)],
         [
-            (model, used.calls, used.input_tokens, used.output_tokens, used.cost)
+            (model, *(getattr(used, name) for name in _USAGE))
             for model, used in stats.models.items()
         ],
     )
     table(["workspace", "sessions"], list(stats.workspaces.items()))
-
-
-# -- on a terminal ------------------------------------------------------------------------------
 
 
 def _plots(
@@ -122,8 +128,11 @@ def _plots(
     models = []
     for model, used in stats.models.items():
         tokens = used.input_tokens + used.output_tokens
-        cost = f", cost {used.cost:,.4g}" if used.cost else ""
-        models.append((model, tokens, f"{_short(tokens)} in {many(used.calls, 'call')}{cost}"))
+        parts = (("cached", used.cached_tokens), ("reasoning", used.reasoning_tokens))
+        named = ", ".join(f"{_short(count)} {name}" for name, count in parts if count)
+        text = f"{_short(tokens)}{f' ({named})' if named else ''} in {many(used.calls, 'call')}"
+        cost = f", cost {money(used.cost)}" if used.cost else ""
+        models.append((model, tokens, text + cost))
     models.sort(key=itemgetter(1), reverse=True)
     _bars(screen, "Tokens by model", models[:top], "magenta")
     if len(models) > top:

@@ -1,4 +1,4 @@
-"""`hansard verify` and `hansard repair`: check sessions for damage, and repair it, keeping a copy."""
+"""`hansard verify`, `hansard repair` and `hansard dump`: check sessions, repair them, print raw records."""
 
 import click
 
@@ -126,3 +126,35 @@ def _show(call: Call, report: "hansard.RepairReport") -> None:
     lines += [f"still damaged, restore a backup: {f.where}: {f.reason}" for f in report.left]
     for place, line in enumerate(lines):
         call.screen.line(line, indent=2 if place else 0)
+
+
+@define(
+    "dump",
+    "dump support/42",
+    "dump support/42 --json | jq -r 'select(.file == \"log.jsonl\") | .text'",
+    paged=True,
+)
+@arguments.session_argument
+def dump(call: Call, session_id: str) -> int | None:
+    """Print raw log records.
+
+    Prints every line of the session's own files with its offset, damaged lines included. In a sealed segment,
+    offsets are those of the decompressed lines. Redacted data are shown until compaction erases them.
+
+    With --json: one record per line. Exit 1 if a record is damaged.
+    """
+    bad = False
+    with call.reading() as store:
+        session = session_of(store, session_id)
+        for record in session.dump():
+            bad = bad or bool(record.problem)
+            text = record.raw.decode(errors="backslashreplace").removesuffix("\n")
+            if call.screen.json:
+                shown = record._asdict()
+                del shown["raw"]
+                call.screen.record({**shown, "text": text})
+                continue
+            place = f"{record.file} {record.offset:>8} +{record.length:<6} "
+            problem = f"  ← {record.problem}" if record.problem else ""
+            call.screen.line((place, "dim"), text, (problem, "red"))
+    return FAILED if bad else None

@@ -1,0 +1,52 @@
+"""`hansard mcp`: serve sessions to agents as tools."""
+
+import os
+import signal
+import sys
+
+import click
+
+import hansard
+from hansard.cli.command import INTERRUPTED, Call, define, open_indexed, prefix_option
+
+
+@define(
+    "mcp",
+    "mcp  # the sessions of the current directory's workspace",
+    "-s data mcp --all",
+    "mcp --prefix support/ --json  # what to add to a client's configuration",
+)
+@prefix_option
+@click.option("--workspace", metavar="DIR", help="Only sessions of this directory [default: .]")
+@click.option("--all", "everything", is_flag=True, help="Sessions of all workspaces")
+@click.option("--unredacted", is_flag=True, help="Show what looks like a credential")
+def command(
+    call: Call, prefix: str, workspace: str | None, *, everything: bool, unredacted: bool
+) -> None:
+    """Serve sessions to agents over MCP.
+
+    The server uses stdin and stdout. Its tools search, list, read and compare sessions. They change no log.
+    With --json: the configuration that starts this server, for Claude Code and other clients.
+    """
+    if everything and workspace is not None:
+        raise click.UsageError("--all excludes --workspace; pass one of them")
+    options = [f"--prefix={prefix}"] * bool(prefix) + ["--unredacted"] * unredacted
+    options += ["--all"] if everything else []
+    place = None if everything else os.path.abspath(workspace or ".")
+    with open_indexed(call.store) as store:
+        try:
+            from hansard.viewer import mcp
+        except ImportError as error:
+            raise click.ClickException(
+                "hansard mcp needs more packages: install hansard with the extra [mcp]"
+            ) from error
+        if call.screen.json:
+            chosen = [] if workspace is None else [f"--workspace={place}"]
+            call.screen.document(mcp.configuration(call.store, [*options, *chosen]))
+            return
+        scoped: hansard.Store = store.scoped(prefix) if prefix else store
+        if sys.stdin.isatty():
+            # The server would wait for the thread that reads the terminal. Nothing is left to be written.
+            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+            call.screen.note("waiting for an MCP client on stdin. Stop with Ctrl-C.")
+        mcp.server(mcp.Scope(scoped, place, redacted=not unredacted)).run("stdio")

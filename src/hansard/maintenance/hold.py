@@ -1,0 +1,117 @@
+"""Put sessions under a legal hold: until it is released, nothing of them is deleted, redacted or dropped.
+
+A hold is an event of the session, and of each ancestor, whose events a fork shows. So the own control events
+of a session tell if it is held, and `check` needs no other session. The operations that remove something
+call it with the session's lock held, under which a hold is appended, too.
+"""
+
+from hansard.backend.contract import AppendRequest, Backend, Finding, LogReader
+from hansard.errors import DAMAGED, Held, SessionDeleted, SessionNotFound
+from hansard.event import codec, kinds
+from hansard.event.event import Event, NewEvent
+from hansard.event.kinds import SESSION_HELD, SESSION_RELEASED
+from hansard.state import fold, lineage
+from hansard.state.lineage import ForkedReader
+
+_KINDS = frozenset({SESSION_HELD, SESSION_RELEASED})
+
+
+def holds_of(events: list[Event]) -> dict[str, str]:
+    """Return the holds of a session, by its own events or its own control events; see `State.holds`."""
+    return fold.apply_all(fold.EMPTY, [event for event in events if event.kind in _KINDS]).holds
+
+
+def check(backend: Backend, session_id: str) -> None:
+    """Raise `Held` if a session is held, also in the trash. Of a damaged one, what can be read counts."""
+    log = backend.log(session_id, from_trash=True)
+    try:
+        found = holds_of(log.reader().controls())
+    except DAMAGED:
+        found = holds_of([one for one in log.salvage() if not isinstance(one, Finding)])
+    _refuse(session_id, found)
+
+
+def check_inherited(reader: LogReader, seq: int) -> None:
+    """Raise `Held` if the ancestor of a fork that has the event at a seq, or a later one, is held."""
+    for part in reader.inherited if isinstance(reader, ForkedReader) else ():
+        if part.after < part.upto and part.upto >= seq:
+            _refuse(part.reader.session_id, holds_of(part.reader.controls()))
+
+
+def _refuse(session_id: str, found: dict[str, str]) -> None:
+    for fork, reason in found.items():
+        whose = f" for its fork {fork!r}" if fork else ""
+        why = f" ({reason})" if reason else ""
+        raise Held(
+            f"session {session_id!r} is under a legal hold{whose}{why}; nothing was removed. "
+            "Release the hold first",
+            session=session_id,
+            reason=reason,
+        )
+
+
+def hold(backend: Backend, session_id: str, reason: str) -> Event:
+    """Hold a session and its ancestors; return the session's event, the stored one if that says the same.
+
+    Without a reason, that of an earlier hold stays.
+    """
+    ancestors = _ancestors(backend, session_id)
+    log = backend.log(session_id)
+    controls = log.reader().controls()
+    own = [event for event in controls if event.kind in _KINDS and "fork" not in event.data]
+    earlier = own[-1] if own and own[-1].kind == SESSION_HELD else None
+    if earlier is not None:
+        reason = reason or earlier.data.get("reason", "")
+    for ancestor, found in ancestors:
+        if found.get(session_id) == reason:
+            continue
+        try:
+            _append(backend, ancestor, SESSION_HELD, reason=reason, fork=session_id)
+        except SessionDeleted as error:
+            raise SessionDeleted(
+                f"session {session_id!r} cannot be held: it shows events of {ancestor!r}, which is in "
+                "the trash; restore that first"
+            ) from error
+    if earlier is not None and earlier.data.get("reason", "") == reason:
+        log.sync()
+        return earlier
+    return _append(backend, session_id, SESSION_HELD, reason=reason)
+
+
+def release(backend: Backend, session_id: str) -> Event | None:
+    """End the hold of a session, and of its ancestors for it; return its event, None if it was not held."""
+    ancestors = _ancestors(backend, session_id)
+    event = None
+    for fork in holds_of(backend.log(session_id).reader().controls()):
+        if not fork:
+            event = _append(backend, session_id, SESSION_RELEASED)
+        elif "" not in holds_of(backend.unscoped.log(fork, from_trash=True).reader().controls()):
+            # Left by a process that was killed while it held or released the fork, or by a copy without it.
+            _append(backend, session_id, SESSION_RELEASED, fork=fork)
+    for ancestor, found in ancestors:
+        if session_id in found:
+            _append(backend, ancestor, SESSION_RELEASED, fork=session_id)
+    return event
+
+
+def _ancestors(backend: Backend, session_id: str) -> list[tuple[str, dict[str, str]]]:
+    """Return the ancestors of a session, each with its holds."""
+    reader = backend.log(session_id).reader()
+    if reader.head() is None:
+        raise SessionNotFound(
+            f"no session {session_id!r} in this store, so none to hold or release"
+        )
+    whole = lineage.with_ancestors(backend, reader)
+    parts = whole.inherited if isinstance(whole, ForkedReader) else []
+    return [(one.reader.session_id, holds_of(one.reader.controls())) for one in parts]
+
+
+def _append(backend: Backend, session_id: str, kind: str, **facts: str) -> Event:
+    data = {name: value for name, value in facts.items() if value}
+    log = backend.log(session_id)
+    (event,) = log.append(
+        AppendRequest([NewEvent(kind, codec.encode(data), kind in kinds.CONTROL)])
+    )
+    # With any durability: a power cut must not undo a hold that was reported.
+    log.sync()
+    return event

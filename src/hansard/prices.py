@@ -1,0 +1,31 @@
+"""List prices of model calls, from the package `genai-prices`, which the extra `prices` installs."""
+
+from decimal import Decimal
+
+from hansard.event.kinds import UsageRecorded
+
+
+def check_installed() -> None:
+    """Raise ImportError if the package is missing."""
+    try:
+        import genai_prices  # noqa: F401 - an optional dependency
+    except ImportError as error:
+        raise ImportError(
+            "prices=True needs the package genai-prices: pip install 'hansard[prices]'"
+        ) from error
+
+
+def price_of(usage: UsageRecorded) -> Decimal | None:
+    """Return the list price of a call in US dollars; None for an unknown model or impossible counts."""
+    from genai_prices import Usage, calc_price
+
+    counts = Usage(
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        output_tokens=usage.output_tokens,
+    )
+    try:
+        return calc_price(counts, model_ref=usage.model).total_price
+    except (LookupError, ValueError):
+        return None

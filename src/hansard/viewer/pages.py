@@ -1,0 +1,589 @@
+"""The pages of `hansard serve`: what each one reads from the store, and the values for its template.
+
+A page reads a bounded part of a session. Everything that comes from the store is redacted before a template
+sees it, unless the server was started with `--unredacted`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple, get_args
+from urllib.parse import urlencode
+
+import msgspec
+
+import hansard
+from hansard.event import secrets
+from hansard.message.parse import parse, to_json
+from hansard.message.window import estimate_tokens
+from hansard.viewer import render
+from hansard.viewer.render import Item
+
+#: Entries of a page of a session, sessions of a page of the list, and hits of a search.
+WINDOW: Final = 50
+_LISTED: Final = 50
+_HITS: Final = 50
+#: Maximum entries that a filter reads for one page, and messages of each side that a comparison shows.
+_SCANNED: Final = 2_000
+_COMPARED: Final = 100
+
+View = Literal["history", "model"]
+Query = Mapping[str, str]
+Entry = "hansard.TranscriptEntry"
+
+ORDERS: Final = {
+    "-updated": "last activity",
+    "-created": "newest",
+    "title": "title",
+    "id": "id",
+    "-message_count": "messages",
+    "-bytes": "size",
+    "-tokens": "tokens",
+    "-cost": "cost",
+}
+
+
+class Site(NamedTuple):
+    """What a server shows.
+
+    Attributes:
+        store: the store, scoped if the server is.
+        name: the store's path or URL, for people.
+        redacted: replace what looks like a credential.
+        base: the path at which the pages are; empty for the root.
+    """
+
+    store: "hansard.Store"
+    name: str
+    redacted: bool = True
+    base: str = ""
+
+    def clean(self, value: Any) -> Any:
+        """Return JSON-like data without credentials."""
+        data = msgspec.to_builtins(value)
+        return secrets.redact(data)[0] if self.redacted else data
+
+    def url(self, page: str, **values: object) -> str:
+        """Return the address of a page. A value of None or "" is left out; `anchor` is the fragment."""
+        anchor = values.pop("anchor", None)
+        given = {key.strip("_"): value for key, value in values.items() if value not in {None, ""}}
+        query = urlencode(given, errors="replace")
+        return f"{self.base}/{page}{'?' * bool(query)}{query}{f'#{anchor}' if anchor else ''}"
+
+    def session(self, query: Query, name: str = "id") -> "hansard.Session":
+        """Return the session that a request names."""
+        session_id = query.get(name, "")
+        if not self.store.exists(session_id):
+            raise hansard.SessionNotFound(f"no session {session_id!r} in this store")
+        return _handle(self.store, session_id)
+
+
+@lru_cache(maxsize=64)
+def _handle(store: "hansard.Store", session_id: str) -> "hansard.Session":
+    """Return a session that keeps its state: to fold 100,000 messages again takes 0.4 s."""
+    return store.session(session_id)
+
+
+# -- sessions -----------------------------------------------------------------------------------
+
+
+def sessions(site: Site, query: Query) -> dict[str, Any]:
+    """List sessions."""
+    order = query.get("order", "-updated")
+    if order not in ORDERS:
+        raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
+    title, prefix, everything = query.get("title", ""), query.get("prefix", ""), "all" in query
+    chosen: dict[str, Any] = {"prefix": prefix, "title": title}
+    chosen |= {"parent": query.get("parent") or None, "workspace": query.get("workspace") or None}
+    chosen["archived"] = None if everything else False
+    page = site.store.sessions(
+        **chosen, order=order, limit=_LISTED, cursor=query.get("cursor") or None
+    )
+    return {
+        "rows": [_row(site, info) for info in page.items],
+        "count": site.store.count(**chosen),
+        "next": page.next,
+        "order": order,
+        "orders": ORDERS,
+        "title": title,
+        "prefix": prefix,
+        "parent": query.get("parent", ""),
+        "workspace": query.get("workspace", ""),
+        "everything": everything,
+        "first": "cursor" not in query,
+        "filtered": bool(title or prefix or query.get("parent") or query.get("workspace")),
+    }
+
+
+def _row(site: Site, info: "hansard.SessionInfo") -> dict[str, Any]:
+    shown: dict[str, Any] = site.clean(msgspec.structs.asdict(info))
+    model = info.metadata.get("model")
+    return {
+        **shown,
+        "key": info.id,
+        "parent_key": info.parent,
+        "tokens": info.input_tokens + info.output_tokens,
+        "model": site.clean(model) if isinstance(model, str) else "",
+    }
+
+
+# -- a session ----------------------------------------------------------------------------------
+
+
+def session(site: Site, query: Query) -> dict[str, Any]:
+    """Show a window of a session."""
+    found = site.session(query)
+    view = _view(query)
+    at = _point(query.get("at"))
+    role, tool = query.get("role", ""), query.get("tool", "")
+    wanted = _filter(role, tool)
+    entries, earlier, later = _window(site, found, query, view, at, wanted)
+    state = found.state(at)
+    items = render.items(entries, raw="raw" in query)
+    keep = {key: value for key, value in query.items() if key in _KEPT and value}
+    return {
+        **_head(site, found, state),
+        "items": items,
+        "groups": _grouped(items) if "focus" in query else None,
+        "earlier": earlier,
+        "later": later,
+        "view": view,
+        "at": query.get("at", ""),
+        "role": role,
+        "tool": tool,
+        "tools": sorted(
+            {part.name for item in items for part in item.parts if part.name} | {tool} - {""}
+        ),
+        "raw": "raw" in query,
+        "focus": "focus" in query,
+        "keep": keep,
+        "last": state.seq,
+        "live": not at and not later and not wanted,
+        "filtered": bool(role or tool),
+        "around": query.get("around", ""),
+        "rail": _rail(items),
+        "lane": _lane(items),
+        "files": _files(entries),
+        "model_view": _size(found, at) if view == "model" else None,
+    }
+
+
+#: The parameters that links within a session keep.
+_KEPT: Final = frozenset({"view", "at", "role", "tool", "raw", "focus"})
+
+
+def _head(site: Site, found: "hansard.Session", state: "hansard.State") -> dict[str, Any]:
+    """Return what the head of each page of a session shows."""
+    used = state.usage.values()
+    return {
+        "id": found.id,
+        "name": site.clean(found.id),
+        "title": site.clean(state.title or found.id),
+        "state": site.clean(state),
+        "metadata": to_json(site.clean(state.metadata)) if state.metadata else "",
+        "parent": state.parent,
+        "children": found.children(),
+        "tokens": sum(one.input_tokens + one.output_tokens for one in used),
+        "cost": sum(one.cost for one in used),
+    }
+
+
+def _view(query: Query) -> View:
+    view = query.get("view") or "history"
+    if view not in get_args(View):
+        raise ValueError(f"view must be one of {', '.join(get_args(View))}, got {view!r}")
+    return "model" if view == "model" else "history"
+
+
+def _point(text: str | None) -> "int | str | datetime | None":
+    """Return a seq, a time, or the name of a snapshot."""
+    if not text:
+        return None
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _number(query: Query, name: str) -> int | None:
+    text = query.get(name)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):  # noqa: PLR2004 - a seq is shorter
+        raise ValueError(f"{name} must be a seq, got {text!r}")
+    return int(text)
+
+
+def _filter(role: str, tool: str) -> Callable[["hansard.TranscriptEntry"], bool] | None:
+    """Return whether an entry is wanted; None if all are."""
+    if not role and not tool:
+        return None
+
+    def wanted(entry: "hansard.TranscriptEntry") -> bool:
+        if entry.message is None:
+            return False
+        parsed = parse(entry.message)
+        if role and parsed.role != role:
+            return False
+        return not tool or any(part.name == tool for part in parsed.parts)
+
+    return wanted
+
+
+def _window(
+    site: Site,
+    found: "hansard.Session",
+    query: Query,
+    view: View,
+    at: "int | str | datetime | None",
+    wanted: Callable[["hansard.TranscriptEntry"], bool] | None,
+) -> "tuple[list[hansard.TranscriptEntry], int | None, int | None]":
+    """Return the entries of a window, and the seqs that lead to those before and after them."""
+    before, after, around = (_number(query, name) for name in ("before", "after", "around"))
+
+    def page(
+        count: int, before: int | None, after: int | None
+    ) -> "tuple[list[hansard.TranscriptEntry], int | None, int | None]":
+        entries: list[hansard.TranscriptEntry] = []
+        for _ in range(_SCANNED // WINDOW):
+            read = found.transcript(
+                count, before=before, after=after, at=at, view=view, redacted=site.redacted
+            )
+            kept = [entry for entry in read.entries if wanted is None or wanted(entry)]
+            entries = kept + entries if after is None else entries + kept
+            more = read.earlier if after is None else read.later
+            if len(entries) >= count or more is None:
+                break
+            before, after = (more, None) if after is None else (None, more)
+        return entries, read.earlier, read.later
+
+    if around is not None:
+        earlier_entries, earlier, _ = page(WINDOW // 2, around, None)
+        later_entries, _, later = page(WINDOW // 2, None, max(around - 1, 0))
+        return earlier_entries + later_entries, earlier, later
+    entries, earlier, later = page(WINDOW, before, after)
+    if before is not None:
+        later = before - 1
+    if after:
+        earlier = after + 1
+    return entries, earlier, later
+
+
+def _grouped(items: list[Item]) -> list[tuple[bool, list[Item]]]:
+    """Return runs of items: those that a focused reader sees, and those that are folded.
+
+    A reader sees prompts, and the last text of an answer before the next prompt.
+    """
+    shown: set[int] = set()
+    final: int | None = None
+    for item in [*items, None]:
+        if item is None or item.prompt:
+            shown |= {final} if final is not None else set()
+            final = None
+            shown |= {item.seq} if item is not None else set()
+        elif item.role == "assistant" and item.says:
+            final = item.seq
+    groups: list[tuple[bool, list[Item]]] = []
+    for item in items:
+        seen = item.seq in shown
+        if groups and groups[-1][0] == seen:
+            groups[-1][1].append(item)
+        else:
+            groups.append((seen, [item]))
+    return groups
+
+
+def _rail(items: list[Item]) -> list[tuple[int, int, int, int]]:
+    """Return a bar per turn with usage: the seq of its message, tokens, and widths of input and output."""
+    turns = [
+        (
+            item.seq,
+            sum(u.input_tokens for u in item.usage),
+            sum(u.output_tokens for u in item.usage),
+        )
+        for item in items
+        if item.usage
+    ]
+    most = max((given + made for _, given, made in turns), default=0)
+    scale = 100 / most if most else 0
+    return [
+        (seq, given + made, round(given * scale), max(round(made * scale), 1))
+        for seq, given, made in turns
+    ]
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+#: Seconds without an entry that are named on the page.
+_IDLE: Final = 60.0
+
+
+def _lane(items: list[Item]) -> dict[int, float]:
+    """Return the seconds that passed before an item, where they are many."""
+    gaps = {}
+    for one, following in pairwise(items):
+        begin, end = _time(one.time), _time(following.time)
+        if begin and end and (passed := (end - begin).total_seconds()) >= _IDLE:
+            gaps[following.seq] = passed
+    return gaps
+
+
+def _files(entries: "Iterable[hansard.TranscriptEntry]") -> dict[str, list[int]]:
+    """Return the files that tool calls name, each with the seqs of the messages."""
+    touched: dict[str, list[int]] = {}
+    for entry in entries:
+        if entry.message is None:
+            continue
+        for part in parse(entry.message).parts:
+            for path in render.files(part) if part.kind == "call" else ():
+                seqs = touched.setdefault(path[:300], [])
+                if entry.seq not in seqs:
+                    seqs.append(entry.seq)
+    return dict(sorted(touched.items()))
+
+
+def _size(found: "hansard.Session", at: "int | str | datetime | None") -> dict[str, int]:
+    """Return the size of a model view."""
+    messages = found.messages(at=at)
+    return {"messages": len(messages), "tokens": sum(map(estimate_tokens, messages))}
+
+
+# -- one event ----------------------------------------------------------------------------------
+
+
+def event(site: Site, query: Query) -> bytes:
+    """Return an event as JSON."""
+    seq = _number(query, "seq") or 0
+    found = _event(site.session(query), seq)
+    data = {"seq": found.seq, "time": found.stamp, "kind": found.kind, "data": found.data}
+    return to_json(site.clean(data)).encode(errors="replace")
+
+
+def picture(site: Site, query: Query) -> tuple[str, bytes]:
+    """Return the type and the bytes of a picture of a message."""
+    found = _event(site.session(query), _number(query, "seq") or 0)
+    shown = list(render.pictures(found.data.get("message")))
+    place = _number(query, "n") or 0
+    if place >= len(shown):
+        raise hansard.InvalidEvent(f"event {found.seq} has {len(shown)} pictures")
+    return shown[place]
+
+
+def _event(found: "hansard.Session", seq: int) -> "hansard.Event":
+    one = next(found.events(after=seq - 1), None) if seq else None
+    if one is None or one.seq != seq:
+        raise hansard.InvalidEvent(f"session {found.id!r} has no event {seq}")
+    return one
+
+
+# -- time ---------------------------------------------------------------------------------------
+
+
+def time(site: Site, query: Query) -> dict[str, Any]:
+    """Show a session as it was at a point, and what the event at this point changed."""
+    found = site.session(query)
+    now = found.state()
+    given = _point(query.get("at"))
+    state = found.state(min(given, now.seq) if isinstance(given, int) else given)
+    seq = state.seq
+    page = found.transcript(20, at=seq, view="model", events=False, redacted=site.redacted)
+    step: list[hansard.TranscriptEntry] = []
+    if seq:
+        changed = found.transcript(1, after=seq - 1, at=seq, redacted=site.redacted)
+        step = [entry for entry in changed.entries if entry.seq == seq]
+    before = found.state(seq - 1) if seq else state
+    return {
+        **_head(site, found, now),
+        "then": site.clean(state),
+        "then_metadata": to_json(site.clean(state.metadata)) if state.metadata else "",
+        "seq": seq,
+        "last": now.seq,
+        "step": render.items(step),
+        "changes": _changes(site.clean(before), site.clean(state)),
+        "items": render.items(page.entries),
+        "omitted": page.earlier,
+        "size": _size(found, seq),
+    }
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the facts of a state that an event changed."""
+    quiet = {"seq", "updated", "created", "kinds"}
+    return [
+        (name.replace("_", " "), to_json(before[name]), to_json(value))
+        for name, value in after.items()
+        if name not in quiet and before[name] != value
+    ]
+
+
+# -- the other pages ----------------------------------------------------------------------------
+
+
+def compare(site: Site, query: Query) -> dict[str, Any]:
+    """Compare two sessions, or two points of one."""
+    shown: dict[str, Any] = {key: query.get(key, "") for key in ("a", "b", "a_at", "b_at")}
+    if not shown["a"]:
+        recent = site.store.sessions(order="-updated", limit=_LISTED).items
+        return {**shown, "found": None, "recent": [info.id for info in recent]}
+    one = site.session(query, "a")
+    other = site.session(query, "b") if shown["b"] else one
+    found = one.compare(other, at=_point(shown["a_at"]), other_at=_point(shown["b_at"]))
+    first = found.divergence.after if found.divergence else found.same
+    sides = []
+    for place, only in ((found.a, found.only_a), (found.b, found.only_b)):
+        entries = [
+            hansard.TranscriptEntry(said.seq, "", "message.added", site.clean(said.message))
+            for said in only[:_COMPARED]
+        ]
+        sides.append(
+            {
+                "id": place.session,
+                "name": site.clean(place.session),
+                "seq": place.seq,
+                "items": render.items(entries),
+                "omitted": max(len(only) - _COMPARED, 0),
+            }
+        )
+    changes = {
+        name: {key: (change.get("a"), change.get("b")) for key, change in values.items()}
+        for name, values in (
+            (name, site.clean(getattr(found, name))) for name in ("metadata", "usage", "snapshots")
+        )
+    }
+    return {
+        **shown,
+        "found": found,
+        "base": site.clean(found.base) if found.base else None,
+        "first": first,
+        "same": found.same,
+        "sides": sides,
+        "changes": changes,
+        "show": to_json,
+        "recent": [],
+    }
+
+
+def search(site: Site, query: Query) -> dict[str, Any]:
+    """Search all sessions, or one."""
+    text, role, inside = query.get("q", ""), query.get("role", ""), query.get("id", "")
+    prefix = query.get("prefix", "")
+    hits = []
+    if text.strip():
+        if inside:
+            site.session(query)
+        hits = site.store.search(
+            text, prefix=prefix, session=inside or None, role=role or None, limit=_HITS
+        )
+    return {
+        "q": text,
+        "role": role,
+        "prefix": prefix,
+        "inside": inside,
+        "hits": [_hit(site, hit) for hit in hits],
+        "most": _HITS,
+    }
+
+
+def _hit(site: Site, hit: "hansard.Hit") -> dict[str, Any]:
+    """Return a hit, with its snippet in pieces: text, and whether it matched."""
+    snippet = site.clean(hit.snippet)
+    pieces, end = [], 0
+    # Where a credential was replaced, the places of the matches are others.
+    for start, stop in hit.matches if snippet == hit.snippet else ():
+        pieces += [(snippet[end:start], False), (snippet[start:stop], True)]
+        end = stop
+    pieces.append((snippet[end:], False))
+    return {
+        **site.clean(hit),
+        "key": hit.session,
+        "pieces": [(text, matched) for text, matched in pieces if text],
+    }
+
+
+def stats(site: Site, query: Query) -> dict[str, Any]:
+    """Show totals, growth and usage."""
+    prefix = query.get("prefix", "")
+    found = site.store.stats(prefix=prefix)
+    largest = site.store.sessions(prefix=prefix, order="-bytes", limit=10).items
+    days = sorted(found.days.items())[-60:]
+    models = sorted(
+        found.models.items(),
+        key=lambda one: (-one[1].cost, -one[1].input_tokens - one[1].output_tokens),
+    )
+    return {
+        "prefix": prefix,
+        "stats": found,
+        "days": [(day, added.messages) for day, added in days],
+        "most": max((added.messages for _, added in days), default=0),
+        "models": [(site.clean(model), used) for model, used in models],
+        "workspaces": sorted(site.clean(found.workspaces).items(), key=lambda one: -one[1])[:10],
+        "largest": [_row(site, info) for info in largest if info.bytes],
+    }
+
+
+def health(site: Site, query: Query) -> dict[str, Any]:
+    """Show what `hansard doctor` says, and on request what `hansard verify` says."""
+    verified = site.store.verify() if "verify" in query else None
+    diagnosis = site.store.diagnose()
+    return {
+        "diagnosis": diagnosis,
+        "diagnostics": site.clean(diagnosis.diagnostics),
+        "verified": verified,
+        "findings": []
+        if verified is None
+        else [
+            {"session": site.clean(report.session), **site.clean(finding._asdict())}
+            for report in verified.sessions
+            for finding in report.findings
+        ],
+    }
+
+
+# -- filters of the templates -------------------------------------------------------------------
+
+
+def size(number: float) -> str:
+    """Return a number of bytes with a unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(number) < 1024:  # noqa: PLR2004 - the next unit
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def short(number: float) -> str:
+    """Return a number, abbreviated."""
+    for unit, name in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
+        if number >= unit:
+            return f"{number / (1000 if name == 'k' else unit):.1f}{name}"
+    return f"{number:,}"
+
+
+def money(amount: Decimal | str) -> str:
+    """Return a cost in four digits; – for none. The store sums costs exactly."""
+    return f"{Decimal(amount):,.4g}" if Decimal(amount) else "–"
+
+
+def clock(stamp: str) -> str:
+    """Return the date and time of a stamp, in seconds."""
+    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d).*$", r"\1 \2", stamp)
+
+
+def span(seconds: float) -> str:
+    """Return a duration in its largest units."""
+    whole = int(seconds)
+    for unit, name, smaller, other in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= unit:
+            return f"{whole // unit} {name} {whole % unit // smaller} {other}"
+    return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{seconds:.1f} s"  # noqa: PLR2004

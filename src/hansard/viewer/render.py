@@ -1,0 +1,364 @@
+"""Render what people, models and tools wrote as HTML that is safe to show.
+
+The text is hostile. Markdown is rendered without HTML, pictures, and links that do not lead to the web or to
+a mail address. All else is escaped, and control characters are shown as escapes.
+"""
+
+import base64
+import binascii
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from markupsafe import Markup
+
+import hansard
+from hansard.message.parse import ContentPart, ParsedMessage, parse
+from hansard.transfer.transcript import visible
+
+#: Maximum characters of one text on a page. The event's JSON has all of it.
+_LONGEST: Final = 20_000
+#: Longer code is shown without colors.
+_COLORED: Final = 10_000
+#: The languages that are colored: a text may not choose among all of Pygments' parsers.
+_LANGUAGES: Final = frozenset(
+    {
+        "bash", "c", "c++", "cpp", "css", "diff", "go", "html", "ini", "java", "javascript", "js", "json",
+        "kotlin", "php", "py", "python", "ruby", "rust", "sh", "shell", "sql", "swift", "toml", "ts",
+        "typescript", "xml", "yaml", "yml",
+    }
+)  # fmt: skip
+
+#: Characters of a call's arguments, or of a result, in its folded line.
+_PREVIEW: Final = 110
+
+_WEB: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
+
+#: Arguments that tell most about a call, in order of preference.
+_TELLING: Final = (
+    "command", "cmd", "file_path", "path", "filename", "file", "query", "pattern", "url", "sql", "code",
+    "prompt", "description", "text", "name", "id",
+)  # fmt: skip
+_FILES: Final = ("file_path", "path", "filename", "file", "notebook_path")
+
+_CLASSES: Final = {
+    "human": "user",
+    "model": "assistant",
+    "ai": "assistant",
+    "function": "tool",
+    "developer": "system",
+}
+
+_ROLES: Final = frozenset({"user", "assistant", "tool", "system"})
+
+#: The pictures that are shown, by their first bytes. SVG is not one of them: it can hold scripts.
+_PICTURES: Final = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"RIFF": "image/webp",
+}
+
+#: The usage of a turn, at the end of its note.
+_USAGE: Final = re.compile(r"(?s)(.*): (\d+) tokens in, (\d+) out")
+
+
+class Part(NamedTuple):
+    """A part of a message on the page.
+
+    Attributes:
+        kind: text, thinking, call, result or data.
+        shown: the part as HTML.
+        name: the tool.
+        preview: the most telling argument of a call, or the beginning of another part.
+        cut: number of characters that are not shown.
+        result: the result of a call, if it is on the same page.
+        result_seq: the seq of its message.
+    """
+
+    kind: str
+    shown: Markup
+    name: str = ""
+    preview: str = ""
+    cut: int = 0
+    result: "Part | None" = None
+    result_seq: int = 0
+
+
+class UsageOfTurn(NamedTuple):
+    """The recorded usage after a message."""
+
+    seq: int
+    model: str
+    input_tokens: int
+    output_tokens: int
+
+
+class Item(NamedTuple):
+    """An entry on the page.
+
+    Attributes:
+        role: the class of the speaker; empty for an event that is not a message.
+        prompt: a person wrote it.
+        pictures: number of pictures.
+        usage: what was recorded after it.
+    """
+
+    seq: int
+    time: str
+    kind: str
+    role: str
+    speaker: str
+    note: str
+    details: str
+    parts: Sequence[Part]
+    prompt: bool
+    unfinished: bool
+    pictures: int
+    usage: Sequence[UsageOfTurn]
+
+    @property
+    def calls(self) -> int:
+        """Number of tool calls."""
+        return sum(part.kind == "call" for part in self.parts)
+
+    @property
+    def thoughts(self) -> int:
+        """Number of reasoning parts."""
+        return sum(part.kind == "thinking" for part in self.parts)
+
+    @property
+    def says(self) -> bool:
+        """Whether the message has a text."""
+        return any(part.kind == "text" for part in self.parts)
+
+
+def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) -> list[Item]:
+    """Return entries for the page: results at their calls, and usage at its message."""
+    parsed = {entry.seq: parse(entry.message) for entry in entries if entry.message is not None}
+    results = _results(parsed)
+    placed = {id(part) for _, part in results.values()}
+    found: list[Item] = []
+    for entry in entries:
+        usage = _usage(entry)
+        if entry.message is not None:
+            message = parsed[entry.seq]
+            parts = [
+                part for part in message.shown(full=not message.parts) if id(part) not in placed
+            ]
+            if parts or not message.parts:  # otherwise each part is shown at its call
+                shown = [
+                    _with_result(part, results, raw=raw)
+                    for part in parts
+                    if part.kind != "data" or not any(pictures(part.value))
+                ]
+                found.append(_message(entry, message, shown))
+        elif usage and found and found[-1].role:
+            found[-1] = found[-1]._replace(usage=[*found[-1].usage, usage])
+        else:
+            found.append(_event(entry))
+    return found
+
+
+def _results(parsed: Mapping[int, ParsedMessage]) -> dict[str, tuple[int, ContentPart]]:
+    """Return the results whose calls came before them, by the ids of the calls."""
+    results: dict[str, tuple[int, ContentPart]] = {}
+    calls: set[str] = set()
+    for seq, message in parsed.items():
+        for part in message.parts:
+            if part.kind == "call" and part.call_id:
+                calls.add(part.call_id)
+            elif part.kind == "result" and part.call_id in calls:
+                results.setdefault(part.call_id, (seq, part))
+    return results
+
+
+def _with_result(
+    part: ContentPart, results: Mapping[str, tuple[int, ContentPart]], *, raw: bool
+) -> Part:
+    shown = _part(part, raw=raw)
+    if part.kind != "call" or part.call_id not in results:
+        return shown
+    seq, result = results[part.call_id]
+    return shown._replace(result=_part(result, raw=raw), result_seq=seq)
+
+
+def _message(
+    entry: "hansard.TranscriptEntry", message: ParsedMessage, parts: Sequence[Part]
+) -> Item:
+    role = _CLASSES.get(message.role, message.role)
+    return Item(
+        seq=entry.seq,
+        time=entry.time,
+        kind=entry.kind,
+        role=role if role in _ROLES else "other",
+        speaker=message.speaker,
+        note=entry.note,
+        details="",
+        parts=parts,
+        prompt=role == "user" and any(part.kind == "text" for part in parts),
+        unfinished=entry.note.startswith("unfinished"),
+        pictures=sum(1 for _ in pictures(entry.message)),
+        usage=(),
+    )
+
+
+def _event(entry: "hansard.TranscriptEntry") -> Item:
+    return Item(
+        entry.seq, entry.time, entry.kind, "", "", entry.note, entry.details, (),
+        prompt=False, unfinished=False, pictures=0, usage=(),
+    )  # fmt: skip
+
+
+def _usage(entry: "hansard.TranscriptEntry") -> UsageOfTurn | None:
+    found = _USAGE.fullmatch(entry.note) if entry.kind == "usage.recorded" else None
+    if found is None:
+        return None
+    return UsageOfTurn(entry.seq, found[1], int(found[2]), int(found[3]))
+
+
+def _part(part: ContentPart, *, raw: bool) -> Part:
+    text = part.pretty
+    cut = max(len(text) - _LONGEST, 0)
+    text = text[:_LONGEST]
+    prose = part.kind in {"text", "thinking"}
+    if prose and not raw:
+        shown = markdown(text)
+    elif prose:
+        shown = Markup('<div class="raw" dir="auto">{}</div>').format(visible(text))
+    else:
+        language = "json" if text[:1] in {"{", "["} else ""
+        shown = Markup("<pre><code>{}</code></pre>").format(_colored(text, language))
+    return Part(part.kind, shown, part.name, _preview(part, text), cut)
+
+
+def _preview(part: ContentPart, text: str) -> str:
+    """Return what tells most about a part, in one line."""
+    if part.kind == "call":
+        found = arguments(part)
+        telling = next((found[key] for key in _TELLING if isinstance(found.get(key), str)), None)
+        text = telling or text
+    return " ".join(text[: 4 * _PREVIEW].split())[:_PREVIEW]
+
+
+def arguments(part: ContentPart) -> dict[str, Any]:
+    """Return the arguments of a call, decoded; empty if they are not an object."""
+    value = part.value
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def files(part: ContentPart) -> Iterator[str]:
+    """Yield the paths among the arguments of a call."""
+    found = arguments(part)
+    yield from (found[key] for key in _FILES if isinstance(found.get(key), str) and found[key])
+
+
+# -- Markdown -----------------------------------------------------------------------------------
+
+
+class _Renderer(RendererHTML):
+    """Adds what links need, and leaves out styles, which the policy of the page forbids."""
+
+    def link_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        tokens[idx].attrSet("rel", "noreferrer noopener nofollow")
+        tokens[idx].attrSet("target", "_blank")
+        return self.renderToken(tokens, idx, options, env)
+
+    def td_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        tokens[idx].attrs.pop("style", None)
+        return self.renderToken(tokens, idx, options, env)
+
+    th_open = td_open
+
+    def heading_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        # The page's own headings are of the first two levels.
+        tokens[idx].tag = f"h{min(int(tokens[idx].tag[1:]) + 2, 6)}"
+        return self.renderToken(tokens, idx, options, env)
+
+    heading_close = heading_open
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    made = MarkdownIt(
+        "commonmark",
+        {"html": False, "highlight": lambda code, language, _: str(_colored(code, language))},
+        renderer_cls=_Renderer,
+    )
+    made.enable(["table", "strikethrough"]).disable("image")
+    made.validateLink = lambda url: bool(_WEB.match(url))  # type: ignore[method-assign]
+    return made
+
+
+def markdown(text: str) -> Markup:
+    """Return Markdown as HTML."""
+    return Markup('<div class="prose" dir="auto">{}</div>').format(
+        Markup(_markdown().render(visible(text)))  # noqa: S704 - the renderer escapes
+    )
+
+
+@cache
+def _lexer(language: str) -> Any:
+    from pygments.lexers import get_lexer_by_name
+
+    return get_lexer_by_name(language)
+
+
+def _colored(code: str, language: str) -> Markup:
+    """Return code as HTML, in colors if its language is known."""
+    code = visible(code)
+    name = language.strip().lower()
+    if name not in _LANGUAGES or len(code) > _COLORED:
+        return Markup(html.escape(code))  # noqa: S704 - escaped
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+
+    return Markup(highlight(code, _lexer(name), HtmlFormatter(nowrap=True)))  # noqa: S704 - it escapes
+
+
+# -- pictures -----------------------------------------------------------------------------------
+
+
+def pictures(value: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield the type and the bytes of each picture that a message contains."""
+    if isinstance(value, str):
+        if value.startswith("data:image/") and ";base64," in value[:60]:
+            yield from _picture(value.partition(",")[2])
+    elif isinstance(value, Mapping):
+        media = value.get("media_type") or value.get("mimeType") or value.get("mime_type")
+        if isinstance(media, str) and media.startswith("image/"):
+            data = value.get("data")
+            if isinstance(data, str) and not data.startswith("data:"):
+                yield from _picture(data)
+                return
+        for inner in value.values():
+            yield from pictures(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from pictures(inner)
+
+
+def _picture(text: str) -> Iterator[tuple[str, bytes]]:
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return
+    for magic, media in _PICTURES.items():
+        if data.startswith(magic):
+            yield media, data

@@ -1,0 +1,249 @@
+// Adds keys, live updates and links to pages that work without it.
+const $ = (query) => document.querySelector(query);
+const all = (query) => [...document.querySelectorAll(query)];
+const stream = $("#stream");
+const quick = matchMedia("(prefers-reduced-motion: reduce)").matches ? "instant" : "smooth";
+
+function say(text) {
+  const place = $("#said");
+  place.textContent = text;
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => { place.textContent = ""; }, 2500);
+}
+
+// -- where the reader is ------------------------------------------------------
+
+let here = null;
+let mark = null;
+
+function go(item) {
+  if (!item) return;
+  here?.classList.remove("here");
+  here = item;
+  for (let fold = item.parentElement?.closest("details"); fold; fold = fold.parentElement?.closest("details")) fold.open = true;
+  item.classList.add("here");
+  item.focus({ preventScroll: true });
+  item.scrollIntoView({ block: "start", behavior: quick });
+}
+
+function move(query, step) {
+  const items = all(query).filter((item) => item.checkVisibility());
+  const top = 80;
+  let index = here && here.isConnected ? items.indexOf(here) : -1;
+  if (index < 0) {
+    // From a place that is not in the list: the nearest one in this direction.
+    const from = here?.isConnected ? here.getBoundingClientRect().top : top;
+    const after = items.findIndex((item) => item.getBoundingClientRect().top > from + (here ? 1 : -1));
+    index = step > 0 ? (after < 0 ? items.length : after) - 1 : after < 0 ? items.length : after;
+    if (step < 0 && !here) index = items.findIndex((item) => item.getBoundingClientRect().top >= top);
+  }
+  go(items[Math.max(0, Math.min(items.length - 1, index + step))]);
+}
+
+// `#e17` or `#e17-e25`: open what it is in, or load the page that has it.
+function follow() {
+  const found = /^#e(\d+)(?:-e(\d+))?$/.exec(location.hash);
+  all(".picked").forEach((item) => item.classList.remove("picked"));
+  if (!found) return;
+  const [first, last] = [Number(found[1]), Number(found[2] ?? found[1])];
+  const item = document.getElementById(`e${first}`);
+  if (!item) {
+    if (stream && stream.dataset.around !== found[1]) {
+      const place = new URL(location.href);
+      for (const name of ["before", "after", "role", "tool", "focus"]) place.searchParams.delete(name);
+      place.searchParams.set("around", found[1]);
+      location.replace(place);
+    }
+    return;
+  }
+  for (let fold = item.closest("details"); fold; fold = fold.parentElement?.closest("details")) fold.open = true;
+  for (const one of all(".item[data-seq]")) {
+    const seq = Number(one.dataset.seq);
+    if (found[2] && seq >= first && seq <= last) one.classList.add("picked");
+  }
+  here = item.closest(".item") ?? here;
+  item.scrollIntoView({ block: "start", behavior: "instant" });
+}
+addEventListener("hashchange", follow);
+
+async function copy() {
+  if (!stream || !here) return say("Choose a message with j and k first");
+  const ends = [mark ?? here, here].map((item) => Number(item.dataset.seq)).sort((a, b) => a - b);
+  const place = new URL(location.pathname, location.href);
+  place.searchParams.set("id", stream.dataset.id);
+  place.searchParams.set("around", ends[0]);
+  place.hash = ends[0] === ends[1] ? `e${ends[0]}` : `e${ends[0]}-e${ends[1]}`;
+  mark = null;
+  try {
+    await navigator.clipboard.writeText(place.href);
+    say(`Copied a link to ${place.hash}`);
+  } catch {
+    history.replaceState(null, "", place);
+    follow();
+    say("The address bar has the link");
+  }
+}
+
+function fold() {
+  const parts = here ? [...here.querySelectorAll("details")] : all("#stream details");
+  const open = !parts.some((part) => part.open);
+  for (const part of parts) part.open = open;
+}
+
+const help = $("#help");
+const keys = {
+  j: () => move(".item", 1),
+  k: () => move(".item", -1),
+  n: () => move(".prompt", 1),
+  p: () => move(".prompt", -1),
+  g: () => go(all(".item")[0]),
+  G: () => go(all(".item").at(-1)),
+  f: fold,
+  v: () => { mark = here; if (here) say(`The range begins at ${here.dataset.seq}`); },
+  c: copy,
+  t: () => {
+    const link = $("#time-link");
+    if (!link) return;
+    const place = new URL(link.href);
+    if (here) place.searchParams.set("at", here.dataset.seq);
+    location.assign(place);
+  },
+  "/": () => ($(".inside input[type=search]") ?? $("#search")).focus(),
+  "?": () => help.showModal(),
+};
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  if (event.target.closest("input, select, textarea")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const act = keys[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+$("#keys").hidden = false;
+$("#keys").addEventListener("click", () => help.showModal());
+for (const form of all("form[data-auto]")) {
+  form.addEventListener("change", () => form.requestSubmit());
+  form.querySelector("button").hidden = true;
+}
+
+// -- time ---------------------------------------------------------------------
+
+const scrub = $("#scrub");
+if (scrub) {
+  const range = scrub.querySelector("input[type=range]");
+  const shown = scrub.querySelector("output b");
+  const play = $("#play");
+  range.addEventListener("input", () => { shown.textContent = range.value; });
+  range.addEventListener("change", () => scrub.requestSubmit());
+  scrub.querySelector("button").hidden = true;
+  play.hidden = false;
+  const next = () => {
+    if (Number(range.value) >= Number(range.max)) { sessionStorage.removeItem("play"); play.textContent = "Play"; return; }
+    range.value = Number(range.value) + 1;
+    scrub.requestSubmit();
+  };
+  let timer = null;
+  const begin = () => { sessionStorage.setItem("play", "1"); play.textContent = "Pause"; timer = setTimeout(next, 900); };
+  play.addEventListener("click", () => {
+    if (timer === null) return begin();
+    clearTimeout(timer);
+    timer = null;
+    sessionStorage.removeItem("play");
+    play.textContent = "Play";
+  });
+  if (sessionStorage.getItem("play")) begin();
+}
+
+// -- live ---------------------------------------------------------------------
+
+function last() {
+  return all("#stream .item:not(.unfinished)").reduce((most, item) => Math.max(most, Number(item.dataset.seq)), 0);
+}
+
+let busy = false;
+let wanted = 0;
+let known = Number(stream?.dataset.last ?? 0);
+
+async function update(seq) {
+  wanted = Math.max(wanted, seq);
+  if (busy) return;
+  busy = true;
+  try {
+    while (known < wanted) {
+      const asked = wanted;
+      const low = innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
+      const place = new URL(stream.dataset.part, location.href);
+      const from = last();
+      // A result belongs to a call that is shown already, so the newest message comes again.
+      place.searchParams.set("after", Math.max(from - 1, 0));
+      const answer = await fetch(place);
+      if (!answer.ok) return problem(`The session cannot be read (${answer.status}). Load the page again.`);
+      const made = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = [...made.body.children];
+      all("#stream .unfinished, #stream .empty").forEach((item) => item.remove());
+      let added = false;
+      for (const item of fresh) {
+        const old = item.id && document.getElementById(item.id);
+        if (old) { if (old.textContent.length < item.textContent.length) old.replaceWith(item); } else { stream.append(item); added = true; }
+      }
+      known = asked;
+      stream.dataset.last = asked;
+      if (low) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+      else if (added) $("#pill").hidden = false;
+    }
+    problem("");
+    seen();
+  } finally {
+    busy = false;
+  }
+}
+
+function problem(text) {
+  const place = $("#problem");
+  place.textContent = text;
+  place.hidden = !text;
+}
+
+if (stream?.dataset.live) {
+  const news = new EventSource(stream.dataset.live);
+  news.addEventListener("message", (event) => {
+    const said = JSON.parse(event.data);
+    if (said.problem) problem(said.problem);
+    else if (said.seq < known) location.reload();
+    else update(said.seq).catch(() => problem("The server does not answer."));
+  });
+  news.addEventListener("error", () => problem("The server does not answer; trying again."));
+  news.addEventListener("open", () => problem(""));
+  addEventListener("pagehide", () => news.close());
+  $("#pill").addEventListener("click", () => {
+    $("#pill").hidden = true;
+    scrollTo({ top: document.documentElement.scrollHeight, behavior: quick });
+  });
+}
+
+// -- what is new since the last visit -----------------------------------------
+
+function seen() {
+  try { localStorage.setItem(`seen ${stream.dataset.id}`, String(known)); } catch { /* storage is off */ }
+}
+
+if (stream?.dataset.live) {
+  let before = 0;
+  try { before = Number(localStorage.getItem(`seen ${stream.dataset.id}`) ?? 0); } catch { /* storage is off */ }
+  const fresh = before && before < known ? all("#stream .item").find((item) => Number(item.dataset.seq) > before) : null;
+  if (fresh) {
+    const line = document.createElement("p");
+    line.className = "unread";
+    line.textContent = "New since your last visit";
+    fresh.before(line);
+  }
+  seen();
+  if (!location.hash) {
+    if (fresh) fresh.scrollIntoView({ block: "center", behavior: "instant" });
+    else scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+  }
+}
+follow();

@@ -1,0 +1,58 @@
+"""Long output on a terminal goes to the user's pager, short output does not."""
+
+import sys
+from pathlib import Path
+
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import hansard
+
+
+def _pager(tmp_path: Path, program: str) -> str:
+    script = tmp_path / "pager.py"
+    script.write_text(program)
+    return f"{sys.executable} {script}"
+
+
+COUNTS = "import sys; print('paged', len(sys.stdin.readlines()), 'lines')"
+
+
+def test_more_than_a_screenful_is_paged(
+    store: Path, tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """`replay` in a low terminal sends all its lines to $PAGER; --no-pager, or a high terminal, none."""
+    pager = _pager(tmp_path, COUNTS)
+    low = terminal("replay", "agent/1", store=store, rows=8, PAGER=pager)
+    assert low.wait() == 0
+    assert low.lines[0].startswith("paged ")
+    assert "refund" not in low.text
+    for words, rows in (
+        (("replay", "agent/1", "--no-pager"), 8),
+        (("--no-pager", "replay", "agent/1"), 8),
+        (("replay", "agent/1"), 60),
+        (("tail", "agent/1", "-n", "1"), 8),
+    ):
+        shown = terminal(*words, store=store, rows=rows, PAGER=pager)
+        assert shown.wait() == 0
+        assert "metadata: user = u8" in shown.text
+        assert "paged" not in shown.text
+
+
+def test_a_pager_that_is_left_early_ends_the_command(
+    store: Path, tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """A pager that reads nothing is no error, and a missing one is not needed."""
+    left = terminal(
+        "replay", "agent/1", store=store, rows=8, PAGER=_pager(tmp_path, "print('left')")
+    )
+    assert left.wait() == 0
+    assert left.text == "left"
+    missing = terminal("replay", "agent/1", store=store, rows=8, PAGER="/no/such/pager")
+    assert missing.wait() == 0
+    assert "metadata: user = u8" in missing.text
+
+
+def test_a_pipe_is_never_paged(store: Path, tmp_path: Path) -> None:
+    """Without a terminal, $PAGER is not run."""
+    done = hansard("replay", "agent/1", store=store, PAGER=_pager(tmp_path, COUNTS))
+    assert "metadata: user = u8" in done.out
+    assert "paged" not in done.out

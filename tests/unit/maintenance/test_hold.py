@@ -1,0 +1,321 @@
+"""Legal holds: what is refused while a session is held, and what its ancestors have to do with it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import Held, Session, Store
+from hansard.backend.contract import AppendRequest, Backend
+from hansard.event.event import NewEvent
+from hansard.maintenance import hold
+from tests.unit.sample_messages import HIDDEN
+from tools.crash.erasure import leaks
+
+
+@pytest.fixture(params=["memory", "files"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Return an empty store, in memory and in files."""
+    place = "memory:" if request.param == "memory" else tmp_path / "store"
+    with hansard.open(place, durability="os", auto_compact=False) as opened:
+        yield opened
+
+
+def talk(session: Session, count: int = 3) -> Session:
+    """Add messages that contain a text to be searched for."""
+    session.add_messages([{"role": "user", "content": f"{HIDDEN} {n}"} for n in range(count)])
+    return session
+
+
+#: What removes something of a session.
+REMOVALS: dict[str, Callable[[Store, Session], object]] = {
+    "delete": lambda store, session: store.delete(session.id),
+    "redact": lambda _, session: session.redact(1),
+    "scrub": lambda _, session: session.scrub(HIDDEN),
+    "drop": lambda _, session: session.drop_history(2),
+    "a dry drop": lambda _, session: session.drop_history(2, dry_run=True),
+}
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_nothing_of_a_held_session_is_removed(store: Store, removal: str) -> None:
+    """F-169: each removal raises `Held` with the reason, changes nothing, and works after the release."""
+    session = talk(store.session("s"))
+    event = session.hold("case 7")
+    assert (event.kind, event.data) == ("session.held", {"reason": "case 7"})
+    before = list(session.events())
+    with pytest.raises(Held, match="case 7") as caught:
+        REMOVALS[removal](store, session)
+    assert (caught.value.session, caught.value.reason) == ("s", "case 7")
+    assert list(session.events()) == before
+    released = session.release()
+    assert released is not None
+    assert released.kind == "session.released"
+    REMOVALS[removal](store, session)
+
+
+def test_a_held_session_is_read_and_continued(store: Store) -> None:
+    """A hold changes no view, is not activity, and is shown by state and listings."""
+    session = talk(store.session("s"))
+    messages, updated = session.messages(), store.sessions().items[0].updated
+    session.hold()
+    assert session.messages() == messages
+    assert session.state().held
+    assert store.sessions().items[0].updated == updated
+    assert [info.id for info in store.sessions(held=True).items] == ["s"]
+    assert store.count(held=False) == 0
+    session.add_message({"role": "user", "content": "more"})
+    session.hold("another reason")
+    assert session.state().holds == {"": "another reason"}
+    session.release()
+    assert session.release() is None
+    assert store.count(held=True) == 0
+    assert not session.state().held
+
+
+def test_a_second_hold_keeps_the_reason_of_the_first(store: Store) -> None:
+    """A hold of a held session appends only another reason, also to the ancestors; a release ends it."""
+    parent = talk(store.session("parent"))
+    fork = parent.fork("fork")
+    first = fork.hold("case 7")
+    ends = parent.seq, fork.seq
+    assert fork.hold() == fork.hold("case 7") == first
+    assert (parent.seq, fork.seq) == ends
+    second = fork.hold("case 8")
+    assert second.seq == fork.seq > first.seq
+    assert fork.hold() == second
+    assert (fork.state().holds, parent.state().holds) == ({"": "case 8"}, {"fork": "case 8"})
+    assert parent.hold().seq == parent.seq  # held for its fork only until now
+    assert parent.state().holds == {"fork": "case 8", "": ""}
+    parent.release()
+    fork.release()
+    assert fork.hold().seq == fork.seq
+    assert (fork.state().holds, parent.state().holds) == ({"": ""}, {"fork": ""})
+
+
+def test_a_session_that_does_not_exist_is_not_held(store: Store) -> None:
+    """N-89: a hold of a missing session raises, and creates nothing."""
+    for call in (store.session("s").hold, store.session("s").release):
+        with pytest.raises(hansard.SessionNotFound):
+            call()
+    assert not store.exists("s")
+    with pytest.raises(hansard.InvalidEvent):
+        talk(store.session("s")).hold(7)  # type: ignore[arg-type]
+
+
+def test_prune_keeps_held_sessions(store: Store) -> None:
+    """N-87: a dry run and a run keep a held session and say so, also if it is held after the plan."""
+    raw = b'{"message":{"role":"user","content":"x"}}'
+    old = NewEvent("message.added", raw, control=False, time="2020-01-01T00:00:00.000000Z")
+    for session_id in ("a", "b"):
+        store._backend.log(session_id).append(AppendRequest([old]))
+    store.session("a").hold()
+    for dry_run in (True, False):
+        report = store.prune(older_than=60, dry_run=dry_run)
+        assert (report.pruned, report.kept) == (["b"], {"a": "held"})
+
+
+def test_a_refused_deletion_is_in_the_audit_log(store: Store) -> None:
+    """F-60: the audit log has the attempt to delete a held session, and that it was refused."""
+    talk(store.session("s")).hold()
+    with pytest.raises(Held):
+        store.delete("s")
+    assert [event.kind for event in store.audit()] == ["session.deleted", "session.kept"]
+    assert [*store.audit()][1].data["reason"] == "Held"
+
+
+def test_a_hold_that_reached_the_trash_prevents_a_purge(store: Store) -> None:
+    """F-169: a session that is held in the trash, as another program may have put it there, is not purged."""
+    talk(store.session("s")).hold()
+    store._backend.delete("s")
+    with pytest.raises(Held):
+        store.purge("s")
+    store.restore("s").release()
+    store.delete("s")
+    store.purge("s")
+
+
+# -- forks --------------------------------------------------------------------------------------
+
+
+def test_the_ancestors_of_a_held_fork_are_held(store: Store) -> None:
+    """F-170: what a held fork shows is not removed in its ancestors, and they are released with it."""
+    root = talk(store.session("root"))
+    middle = talk(root.fork("middle"))
+    leaf = talk(middle.fork("leaf"))
+    leaf.hold("case 7")
+    for session in (root, middle, leaf):
+        for removal in ("delete", "redact", "scrub"):
+            with pytest.raises(Held):
+                REMOVALS[removal](store, session)
+    assert root.state().holds == middle.state().holds == {"leaf": "case 7"}
+    middle.hold()
+    leaf.release()
+    store.delete("leaf")
+    assert root.state().holds == {"middle": ""}
+    assert middle.state().holds == {"": ""}
+    middle.release()
+    assert not root.state().held
+    root.redact(1)
+
+
+def test_a_fork_of_a_held_session_keeps_what_it_inherits(store: Store) -> None:
+    """F-170: a fork of a held session is not held itself, but hides nothing of what it inherits."""
+    parent = talk(store.session("parent"))
+    before = parent.fork("before")
+    parent.hold("case 7")
+    after = parent.fork("after")
+    for fork in (before, after):
+        talk(fork)
+        assert not fork.state().held
+        for removal in ("redact", "scrub", "drop"):
+            with pytest.raises(Held, match="'parent'"):
+                REMOVALS[removal](store, fork)
+        fork.redact(fork.seq)
+        store.delete(fork.id)
+    parent.release()
+
+
+def test_a_fork_whose_ancestor_is_in_the_trash_is_not_held(store: Store) -> None:
+    """F-170: a hold of a fork is refused while an ancestor is in the trash, and says which one."""
+    fork = talk(store.session("parent")).fork("fork")
+    store.delete("parent")
+    with pytest.raises(hansard.SessionDeleted, match="'parent', which is in the trash"):
+        fork.hold()
+    assert not fork.state().held
+    store.restore("parent")
+    fork.hold()
+
+
+def test_a_hold_that_a_kill_left_is_released_with_the_ancestor(store: Store) -> None:
+    """F-170: a hold for a fork that is not held, as a kill leaves it, ends with a release of the ancestor."""
+    parent = talk(store.session("parent"))
+    fork = parent.fork("fork")
+    hold._append(store._backend, "parent", "session.held", fork="fork")
+    with pytest.raises(Held, match="'fork'"):
+        store.delete("parent")
+    assert parent.release() is None
+    assert not parent.state().held
+    fork.hold()
+    assert parent.release() is None
+    assert parent.state().holds == {"fork": ""}
+
+
+def test_a_scoped_store_holds_its_own_sessions(store: Store) -> None:
+    """A scoped store holds and refuses as the whole store does."""
+    talk(store.session("t/s"))
+    scoped = store.scoped("t/")
+    scoped.session("t/s").hold()
+    for place in (scoped, store):
+        with pytest.raises(Held):
+            place.delete("t/s")
+
+
+# -- bytes, damage, other writers ---------------------------------------------------------------
+
+
+def test_compaction_erases_nothing_of_a_held_session(tmp_path: Path) -> None:
+    """F-171: what was redacted before a hold stays stored until it is released; then compaction erases it."""
+    path = tmp_path / "store"
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = talk(store.session("s"), count=1)
+        session.redact(1)
+        session.hold()
+        for _ in range(2):
+            assert session.compact().blanked == 0
+            assert session.messages(view="history") == []
+        assert leaks(path / "sessions", HIDDEN)
+        assert session.verify().ok
+        session.release()
+        assert session.compact().blanked == 1
+        assert not leaks(path / "sessions", HIDDEN)
+
+
+def test_a_damaged_session_is_held_by_what_can_be_read(tmp_path: Path) -> None:
+    """F-169: damage elsewhere in its log does not release a session."""
+    path = tmp_path / "store"
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = talk(store.session("s"))
+        session.hold("case 7")
+        talk(session)
+    log = path / "sessions" / "s" / "log.jsonl"
+    data = log.read_bytes()
+    log.write_bytes(data.replace(HIDDEN.encode(), b"?" * len(HIDDEN), 1))
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        for removal in (store.delete, lambda name: store.session(name).redact(1)):
+            with pytest.raises((Held, hansard.Damaged)):
+                removal("s")
+        with pytest.raises(Held):
+            hold.check(store._backend, "s")
+        assert store.exists("s")
+
+
+@pytest.mark.parametrize("removal", ["delete", "redact", "scrub", "drop"])
+def test_another_process_cannot_hold_between_check_and_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removal: str
+) -> None:
+    """F-169: during the last check of a removal, a hold by another handle waits for the session's lock."""
+    path = tmp_path / "store"
+    check = hold.check
+    outcomes: list[str] = []
+
+    def check_while_another_holds(backend: Backend, session_id: str) -> None:
+        check(backend, session_id)
+        try:
+            other.session("s").hold()
+        except hansard.LockTimeout:
+            outcomes.append("waits")
+        else:
+            outcomes.append("held")
+            check(backend, session_id)
+
+    with (
+        hansard.open(path, durability="os", auto_compact=False) as store,
+        hansard.open(path, durability="os", auto_compact=False, lock_timeout=0) as other,
+    ):
+        session = talk(store.session("s"))
+        with monkeypatch.context() as patch:
+            patch.setattr(hold, "check", check_while_another_holds)
+            if removal == "drop":  # its first check is without the lock, for the dry run
+                with pytest.raises(Held):
+                    REMOVALS[removal](store, session)
+                session.release()
+                patch.setattr(hold, "check", check)
+                calls = iter([check, check_while_another_holds])
+
+                def in_turn(backend: Backend, session_id: str) -> None:
+                    next(calls)(backend, session_id)
+
+                patch.setattr(hold, "check", in_turn)
+            REMOVALS[removal](store, session)
+        assert outcomes[-1] == "waits"
+
+
+def test_threads_that_hold_and_redact_agree(store: Store) -> None:
+    """F-169: of many redactions and a hold at the same time, none is stored after the hold."""
+    refused: list[tuple[str, int]] = []
+    for number in range(10):
+        session = talk(store.session(f"s{number}"), count=8)
+        barrier = threading.Barrier(9)
+
+        def redact(
+            seq: int, session: Session = session, barrier: threading.Barrier = barrier
+        ) -> None:
+            barrier.wait(60)
+            try:
+                session.redact(seq)
+            except Held:
+                refused.append((session.id, seq))
+
+        threads = [threading.Thread(target=redact, args=(seq,)) for seq in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        barrier.wait(60)
+        held = session.hold()
+        for thread in threads:
+            thread.join(60)
+        redacted = [e.seq for e in session.events() if e.kind == "message.redacted"]
+        assert all(seq < held.seq for seq in redacted)
+        assert len(redacted) + sum(name == session.id for name, _ in refused) == 8

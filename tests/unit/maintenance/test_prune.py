@@ -1,0 +1,224 @@
+"""What `prune` selects by size, archives and purges, and that a dry run says exactly what a run does."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Store
+from tests.unit.maintenance.test_trash import DAY, listed, prune, say
+
+
+@pytest.fixture(params=["memory", "files"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Return an empty store, in memory and in files."""
+    place = "memory:" if request.param == "memory" else tmp_path / "store"
+    with hansard.open(place, durability="os", auto_compact=False) as opened:
+        yield opened
+
+
+def size(store: Store) -> int:
+    """Return the bytes of all sessions."""
+    return sum(info.bytes for info in store.sessions().items)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"keep_last": 1, "archived": True},
+        {"max_size": -1},
+        {"max_size": 1.5},
+        {"max_size": True},
+        {"archive_after": 0},
+        {"purge_trash": timedelta(0)},
+        {"purge_trash": DAY, "workspace": "."},
+    ],
+)
+def test_nothing_is_pruned_unless_it_is_requested(store: Store, options: dict[str, Any]) -> None:
+    """Without an age or a size, or with an invalid one, `prune` is refused and does nothing."""
+    say(store, "s", days=99)
+    with pytest.raises(ValueError, match=r"pass|must|exclude"):
+        store.prune(**options)
+    assert listed(store) == ["s"]
+
+
+def test_the_longest_inactive_go_until_the_rest_fits(store: Store) -> None:
+    """`max_size` moves as many sessions as necessary, in the order of their last activity, and no more."""
+    for number in range(6):
+        say(store, f"s{number}", days=10 - number, content="x" * 1000)
+    total, one = size(store), store.sessions().items[0].bytes
+    assert prune(store, max_size=total).pruned == []
+    assert prune(store, max_size=total - 1).pruned == ["s0"]
+    report = prune(store, max_size=2 * one + 10)
+    assert report.pruned == ["s1", "s2", "s3"]
+    assert report.kept.keys() == {"s4", "s5"}
+    assert size(store) <= 2 * one + 10
+    assert prune(store, max_size=0).pruned == ["s4", "s5"]
+
+
+def test_size_comes_after_age(store: Store) -> None:
+    """With both, what is old goes in any case, and more only while the rest is too large."""
+    for number in range(4):
+        say(store, f"s{number}", days=40 if number < 2 else 10 - number, content="x" * 1000)
+    one = store.sessions().items[0].bytes
+    assert prune(store, older_than=30 * DAY, max_size=3 * one).pruned == ["s0", "s1"]
+    assert prune(store, older_than=30 * DAY, max_size=one).pruned == ["s2"]
+
+
+def test_what_is_protected_from_age_is_protected_from_size(store: Store) -> None:
+    """Pinned, held and the newest sessions, and parents of those, stay whatever the size is."""
+    for days, name in enumerate(("newest", "free", "held", "pinned", "parent")):
+        say(store, name, days=days + 1)
+    child = store.session("parent").fork("child")
+    child.hold()
+    store.session("pinned").set_metadata(pinned=True)
+    store.session("held").hold()
+    report = prune(store, max_size=0, keep_last=2)
+    # The fork is new: its first event is one.
+    assert report.pruned == ["free"]
+    assert report.kept["held"] == report.kept["child"] == report.kept["parent"] == "held"
+
+
+def test_forks_go_before_their_parents_by_size(store: Store) -> None:
+    """By size, a parent is moved only after all of its forks, however long it was inactive."""
+    say(store, "parent", days=50)
+    say(store, "young", days=1)
+    for name in ("a", "b"):
+        store.session("parent").fork(name)
+    total = size(store)
+    report = prune(store, max_size=total - 1)
+    assert report.pruned == ["young"]
+    assert report.kept["parent"].startswith("active since")
+    assert prune(store, max_size=0).pruned == ["a", "b", "parent"]
+    assert listed(store) == []
+
+
+def test_a_parent_that_its_fork_kept_goes_with_it(store: Store) -> None:
+    """A parent that is old enough, and was kept for a fork, goes when the size takes the fork."""
+    say(store, "parent", days=50)
+    store.session("parent").fork("fork")
+    report = prune(store, older_than=30 * DAY)
+    assert report.kept["parent"] == "has a live child: fork"
+    assert prune(store, older_than=30 * DAY, max_size=0).pruned == ["fork", "parent"]
+
+
+def test_only_archived_sessions_and_forks_of_finished_ones(store: Store) -> None:
+    """`archived` and `finished_parent` restrict what age and size take."""
+    for name in ("archived", "open", "closed", "busy"):
+        say(store, name, days=50)
+    store.session("archived").archive()
+    store.session("closed").close()
+    for parent in ("closed", "busy"):
+        store.session(parent).fork(f"{parent}/fork")
+    report = prune(store, max_size=0, finished_parent=True)
+    assert report.pruned == ["closed/fork"]
+    assert report.kept["open"] == "no fork of a finished session"
+    report = prune(store, older_than=DAY, archived=True)
+    assert report.pruned == ["archived"]
+    assert report.kept["open"] == "not archived"
+
+
+def test_inactive_sessions_are_archived(store: Store) -> None:
+    """`archive_after` archives what stays and is inactive, once; pinned sessions stay as they are."""
+    for name, days in (("old", 50), ("pinned", 50), ("new", 1), ("very old", 500)):
+        say(store, name, days=days)
+    store.session("pinned").set_metadata(pinned=True)
+    report = prune(store, archive_after=30 * DAY, older_than=365 * DAY)
+    assert (report.pruned, report.archived) == (["very old"], ["old"])
+    assert [info.id for info in store.sessions(archived=True).items] == ["old"]
+    assert prune(store, archive_after=30 * DAY).archived == []
+    assert prune(store, older_than=30 * DAY, archived=True).pruned == ["old"]
+
+
+def test_the_trash_is_purged_by_age(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-87: `purge_trash` purges what has been in the trash for so long, and keeps what forks need."""
+    for name in ("a", "b", "parent", "held", "restored"):
+        say(store, name)
+    store.session("parent").fork("fork")
+    for name in ("a", "parent", "held", "restored"):
+        store.delete(name)
+    store.restore("restored")
+    store.session("restored").hold()
+    with pytest.raises(hansard.Held):
+        store.delete("restored")
+    assert prune(store, purge_trash=DAY).purged == []
+    now = hansard.clock.now()
+    monkeypatch.setattr("hansard.clock.now", lambda: now + 2 * DAY)
+    report = prune(store, purge_trash=DAY)
+    assert report.purged == ["a", "held"]
+    assert report.kept["parent"] == "in the trash, with forks that stay"
+    store.delete("fork")
+    assert prune(store, purge_trash=3 * DAY).purged == []
+    assert sorted(prune(store, purge_trash=DAY).purged) == ["fork", "parent"]
+    assert store.trash() == []
+    assert listed(store) == ["b", "restored"]
+
+
+def test_a_session_without_a_record_of_its_deletion_stays_in_the_trash(store: Store) -> None:
+    """`purge_trash` keeps a session if the audit log does not say since when it is in the trash."""
+    say(store, "s")
+    store._backend.delete("s")
+    report = prune(store, purge_trash=0.000001)
+    assert (report.purged, store.trash()) == ([], ["s"])
+    assert "without a record" in report.kept["s"]
+
+
+# -- the policy ---------------------------------------------------------------------------------
+
+
+def test_a_policy_is_stored_and_applied_when_requested(store: Store) -> None:
+    """`set_retention` prunes nothing; `prune(policy=True)` does what its options do."""
+    with pytest.raises(ValueError, match="no retention policy"):
+        store.prune(policy=True)
+    for number in range(4):
+        say(store, f"s{number}", days=50 if number < 2 else 1)
+    report = store.set_retention(older_than=30 * DAY, archive_after=12 * 3600.0)
+    assert report is not None
+    assert (report.pruned, report.archived, report.dry_run) == (["s0", "s1"], ["s2", "s3"], True)
+    assert len(listed(store)) == 4
+    assert store.retention() == {"older_than": 30 * 86400.0, "archive_after": 43200.0}
+    with pytest.raises(ValueError, match="excludes"):
+        store.prune(policy=True, older_than=DAY)
+    done = prune(store, policy=True)
+    assert (done.pruned, done.archived) == (report.pruned, report.archived)
+    assert store.set_retention() is None
+    assert store.retention() == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"older_than": 0}, {"older_than": 1, "workspace": "."}, {"prefix": "a"}, {"max_size": 0}],
+)
+def test_an_invalid_policy_is_not_stored(store: Store, options: dict[str, Any]) -> None:
+    """A policy that `prune` would refuse is refused, and the one before it stays."""
+    store.set_retention(max_size=10)
+    with pytest.raises(ValueError, match=r"must|pass|workspace"):
+        store.set_retention(**options)
+    assert store.retention() == {"max_size": 10}
+    with pytest.raises(ValueError, match="scoped"):
+        store.scoped("t/").set_retention(max_size=10)
+
+
+def test_a_doctor_warns_before_the_limit(tmp_path: Path) -> None:
+    """`diagnose` has a note near the policy's size limit, a problem above it, a note on a small disk."""
+    path = tmp_path / "store"
+    with hansard.open(path) as store:
+        say(store, "s", content="x" * 1000)
+        total = size(store)
+
+        def codes() -> list[tuple[str, str]]:
+            return [(one.severity, one.code) for one in store.diagnose().diagnostics]
+
+        before = codes()
+        for limit, expected in (
+            (total * 2, []),
+            (total, [("note", "retention-size")]),
+            (total - 1, [("problem", "retention-size")]),
+            (10**18, [("note", "limit-above-disk")]),
+        ):
+            store.set_retention(max_size=limit)
+            assert [one for one in codes() if one not in before] == expected

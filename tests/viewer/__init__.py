@@ -1,0 +1,1 @@
+"""What `hansard mcp` serves, over a real client."""

@@ -1,0 +1,320 @@
+"""`hansard serve` in Chromium: every screen, wide and narrow, light and dark, and what scripts add to it.
+
+Skipped without Debian's `chromium`. With HANSARD_TEST_SCREENSHOTS, pictures of all screens are written there.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import hansard
+from tests.viewer.stores import fill
+from tests.viewer.test_guard import TOKEN, Running
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="needs Debian's chromium: apt-get install chromium"
+    ),
+    pytest.mark.timeout(600),
+]
+
+#: Without a sandbox, since tests may run as root; and without the browser's own requests.
+FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync""".split()  # noqa: SIM905 - as in a shell
+
+SCREENS = {
+    "sessions": "/",
+    "none-found": "/?title=nothing",
+    "session": "/session?id=support/42",
+    "focus": "/session?id=support/42&focus=on",
+    "raw": "/session?id=support/42&raw=on&role=assistant",
+    "model-saw": "/session?id=support/42&view=model&at=8",
+    "long": "/session?id=plans/launch&around=60",
+    "attack": "/session?id=attack",
+    "time": "/time?id=support/42&at=9",
+    "compare": "/compare?a=support/42&b=support/42-b",
+    "compare-empty": "/compare",
+    "search": "/search?q=refund",
+    "search-empty": "/search",
+    "stats": "/stats",
+    "health": "/health?verify=1",
+    "error": "/session?id=missing",
+}
+
+#: Collects what the policy of the page stopped.
+_WATCH = """
+window.stopped = [];
+addEventListener("securitypolicyviolation", (event) => window.stopped.push(event.blockedURI));
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a filled store, with one session of 100,000 messages."""
+    path = tmp_path_factory.mktemp("page") / "data"
+    with hansard.open(path, durability="os") as opened:
+        fill(opened)
+        long = opened.session("long")
+        for first in range(0, 100_000, 5_000):
+            long.add_messages(
+                [{"role": "user", "content": f"message {n}"} for n in range(first, first + 5_000)]
+            )
+    return path
+
+
+@pytest.fixture(scope="module")
+def served(store: Path) -> Iterator[Running]:
+    """Return a server of the store."""
+    one = Running(store, f"--token={TOKEN}")
+    yield one
+    one.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()
+
+
+class Tab:
+    """A page of a browser that has logged in, and what it complained about."""
+
+    def __init__(self, browser: Any, served: Running, **how: Any) -> None:
+        context = browser.new_context(base_url=f"http://{served.host}", **how)
+        context.add_init_script(_WATCH)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        self.context = context
+        self.page = context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(f"/?token={TOKEN}")
+        self.origin = f"http://{served.host}/"
+
+    def check(self) -> None:
+        """Assert that nothing failed, nothing was stopped, and nothing was requested from elsewhere."""
+        assert self.complaints == []
+        assert self.page.evaluate("window.stopped") == []
+        assert self.page.evaluate("window.broken") is None
+        assert all(url.startswith(self.origin) for url in self.requests), self.requests
+
+
+@pytest.fixture
+def tab(browser: Any, served: Running) -> Iterator[Tab]:
+    """Return a wide, light tab."""
+    made = Tab(browser, served, viewport={"width": 1280, "height": 900}, color_scheme="light")
+    yield made
+    made.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_screen(browser: Any, served: Running, width: int, scheme: str) -> None:
+    """No screen has a console error, a stopped request, a finding of axe, or a line that is too wide."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab = Tab(browser, served, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    pictures = os.environ.get("HANSARD_TEST_SCREENSHOTS")
+    for name, path in SCREENS.items():
+        tab.page.goto(path)
+        found = cast("dict[str, Any]", Axe().run(tab.page).response)["violations"]
+        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == [], name
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, name
+        if pictures:
+            tab.page.evaluate("scrollTo(0, 0)")
+            tab.page.screenshot(path=f"{pictures}/{name}-{width}-{scheme}.png")
+        if name == "error":
+            assert tab.complaints.pop().startswith(
+                "error: Failed to load resource: the server responded"
+            )
+        tab.check()
+    tab.context.close()
+
+
+def test_an_append_of_another_process_appears(tab: Tab, store: Path) -> None:
+    """A message of another process is added to the open page, and its text stays a text."""
+    tab.page.goto("/session?id=plans/launch")
+    code = """
+import hansard, sys
+with hansard.open(sys.argv[1]) as store:
+    session = store.session("plans/launch")
+    session.add_message({"role": "user", "content": "from elsewhere <img src=x onerror='window.broken=1'>"})
+"""
+    subprocess.run([sys.executable, "-c", code, str(store)], check=True)
+    tab.page.wait_for_selector("text=from elsewhere", timeout=60_000)
+    assert tab.page.locator("#stream .item").last.inner_text().count("<img src=x") == 1
+    tab.check()
+
+
+def test_a_streamed_message_grows_and_is_shown_once(tab: Tab, store: Path) -> None:
+    """Parts appear while a message is streamed; when it is finished, it is there once."""
+    with hansard.open(store) as opened:
+        session = opened.session("streamed")
+        session.add_message({"role": "user", "content": "say it"})
+        tab.page.goto("/session?id=streamed")
+        with session.stream(role="assistant") as stream:
+            stream.write("first words")
+            stream.flush()
+            tab.page.wait_for_selector(".unfinished >> text=first words", timeout=60_000)
+        tab.page.wait_for_selector(".assistant:not(.unfinished)", timeout=60_000)
+    assert tab.page.locator(".assistant").count() == 1
+    assert tab.page.locator(".unfinished").count() == 0
+    tab.check()
+
+
+def test_a_reader_who_scrolled_up_stays_there(tab: Tab, store: Path) -> None:
+    """New messages do not move the page of a reader; a button leads to them."""
+    tab.page.goto("/session?id=plans/launch")
+    tab.page.evaluate("scrollTo({top: 300, behavior: 'instant'})")
+    assert tab.page.evaluate("scrollY") == 300
+    with hansard.open(store) as opened:
+        opened.session("plans/launch").add_message({"role": "assistant", "content": "one more"})
+    tab.page.wait_for_selector("#pill:visible", timeout=60_000)
+    assert tab.page.evaluate("scrollY") == 300
+    tab.page.click("#pill")
+    tab.page.wait_for_selector("#pill", state="hidden")
+    tab.check()
+
+
+def test_keys_move_fold_copy_and_explain(tab: Tab) -> None:
+    """Each key of the guide does what it says."""
+    page, keyboard = tab.page, tab.page.keyboard
+
+    def here() -> str:
+        return str(page.evaluate("document.querySelector('.here')?.id ?? ''"))
+
+    page.goto("/session?id=support/42")
+    keyboard.press("g")
+    assert here() == "e1"
+    keyboard.press("j")
+    assert here() == "e2"
+    keyboard.press("n")
+    assert here() == "e3"
+    keyboard.press("n")
+    assert here() == "e11"
+    keyboard.press("p")
+    assert here() == "e3"
+    keyboard.press("j")
+    assert here() == "e4"
+    assert not page.locator("#e5").is_visible()
+    keyboard.press("f")
+    assert page.locator("#e5").is_visible()
+    keyboard.press("v")
+    keyboard.press("j")
+    keyboard.press("j")
+    keyboard.press("c")
+    page.wait_for_selector("text=Copied a link to #e4-e9")
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link.endswith("/session?id=support%2F42&around=4#e4-e9")
+    page.goto(link)
+    page.wait_for_selector("#e9.picked")
+    assert not page.locator("#e3.picked").count()
+    keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "q"
+    keyboard.press("j")  # a letter, in a field
+    keyboard.press("Escape")
+    keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    keyboard.press("Escape")
+    keyboard.press("k")
+    keyboard.press("t")
+    page.wait_for_url("**/time?**")
+    tab.check()
+
+
+def test_a_link_to_an_event_of_another_page_finds_it(tab: Tab) -> None:
+    """`#e500` on the newest page of a long session loads the page that has event 500."""
+    tab.page.goto("/session?id=long#e500-e502")
+    tab.page.wait_for_selector("#e500.picked")
+    assert tab.page.locator(".picked").count() == 3
+    assert tab.page.locator(".item").count() <= 50
+    tab.check()
+
+
+def test_the_line_of_the_last_visit(tab: Tab, store: Path) -> None:
+    """What came since this browser looked last is below a line."""
+    tab.page.goto("/session?id=support/42-b")
+    assert tab.page.locator(".unread").count() == 0
+    tab.page.goto("/")
+    with hansard.open(store) as opened:
+        opened.session("support/42-b").add_message({"role": "user", "content": "since then"})
+    tab.page.goto("/session?id=support/42-b")
+    assert "since then" in tab.page.locator(".unread + .item").inner_text()
+    tab.page.goto("/session?id=support/42-b")
+    assert tab.page.locator(".unread").count() == 0
+    tab.check()
+
+
+def test_time_moves_and_plays(tab: Tab) -> None:
+    """The slider leads to an event, and Play steps to the end and stops there."""
+    page = tab.page
+    page.goto("/time?id=support/42&at=2")
+    page.locator("#scrub input[type=range]").press("ArrowRight")
+    page.wait_for_url("**at=3")
+    page.goto("/time?id=support/42&at=12")
+    page.click("#play")
+    page.wait_for_url("**at=14")
+    page.wait_for_selector("#play:text-is('Play')")
+    tab.check()
+
+
+def test_reading_and_searching_without_scripts(browser: Any, served: Running) -> None:
+    """A browser without JavaScript lists, pages, filters, unfolds, searches and steps through time."""
+    tab = Tab(browser, served, java_script_enabled=False)
+    page = tab.page
+    page.fill("[aria-label='Search all sessions']", "refund")
+    page.press("[aria-label='Search all sessions']", "Enter")
+    page.click(".hits a >> nth=0")
+    assert page.locator(".item").count()
+    page.goto("/session?id=support/42")
+    page.click(".call summary >> nth=0")
+    assert "returned" in page.locator(".call >> nth=0").inner_text()
+    page.select_option("select[name=role]", "user")
+    page.click("form[data-auto] button")
+    assert page.locator(".item").count() == 2
+    page.goto("/session?id=plans/launch")
+    page.click("text=Earlier")
+    page.click("text=Later")
+    page.goto("/time?id=support/42&at=3")
+    page.click("text=Forward")
+    assert "event 4 of" in page.locator("output").inner_text()
+    tab.context.close()
+
+
+def test_a_damaged_session_says_so_on_the_open_page(browser: Any, tmp_path: Path) -> None:
+    """A page that is open when its session is damaged shows the reason, and keeps what it has."""
+    path = tmp_path / "data"
+    with hansard.open(path) as opened:
+        opened.session("a").add_messages(
+            [{"role": "user", "content": f"message {n}"} for n in range(20)]
+        )
+    one = Running(path, f"--token={TOKEN}")
+    tab = Tab(browser, one)
+    tab.page.goto("/session?id=a")
+    (log,) = [path for path in tmp_path.rglob("*.jsonl") if b"message 10" in path.read_bytes()]
+    log.write_bytes(log.read_bytes().replace(b"message 1", b"massage 1") + b"x\n")
+    tab.page.wait_for_selector("#problem:visible", timeout=60_000)
+    assert tab.page.locator(".item").count() == 20
+    tab.context.close()
+    one.stop()
+
+
+def test_scripts_and_styles_are_small() -> None:
+    """Scripts and styles take at most 60 KB in all."""
+    static = Path(hansard.__file__).parent / "viewer" / "static"
+    assert sum(path.stat().st_size for path in static.iterdir()) <= 60_000
