@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 import hansard
-from tests.viewer.stores import fill
+from tests.viewer.stores import IDS, SECRET, fill
 from tests.viewer.test_guard import TOKEN, Running
 
 CHROMIUM = shutil.which("chromium")
@@ -91,8 +91,10 @@ def browser() -> Iterator[Any]:
 class Tab:
     """A page of a browser that has logged in, and what it complained about."""
 
-    def __init__(self, browser: Any, served: Running, **how: Any) -> None:
-        context = browser.new_context(base_url=f"http://{served.host}", **how)
+    def __init__(self, browser: Any, served: Running | Path, **how: Any) -> None:
+        files = isinstance(served, Path)
+        self.origin = f"file://{served}/" if files else f"http://{served.host}/"
+        context = browser.new_context(base_url=self.origin, **how)
         context.add_init_script(_WATCH)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.context = context
@@ -102,8 +104,17 @@ class Tab:
         self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(f"/?token={TOKEN}")
-        self.origin = f"http://{served.host}/"
+        if not files:
+            self.page.goto(f"/?token={TOKEN}")
+
+    def axe(self, name: str = "") -> None:
+        """Assert that axe finds nothing."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        # It would fetch style sheets, which the policy of a file forbids.
+        done = Axe().run(self.page, options={"preload": False})
+        found = cast("dict[str, Any]", done.response)["violations"]
+        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == [], name
 
     def check(self) -> None:
         """Assert that nothing failed, nothing was stopped, and nothing was requested from elsewhere."""
@@ -126,14 +137,11 @@ def tab(browser: Any, served: Running) -> Iterator[Tab]:
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_screen(browser: Any, served: Running, width: int, scheme: str) -> None:
     """No screen has a console error, a stopped request, a finding of axe, or a line that is too wide."""
-    from axe_playwright_python.sync_playwright import Axe
-
     tab = Tab(browser, served, viewport={"width": width, "height": 900}, color_scheme=scheme)
     pictures = os.environ.get("HANSARD_TEST_SCREENSHOTS")
     for name, path in SCREENS.items():
         tab.page.goto(path)
-        found = cast("dict[str, Any]", Axe().run(tab.page).response)["violations"]
-        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == [], name
+        tab.axe(name)
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, name
         if pictures:
             tab.page.evaluate("scrollTo(0, 0)")
@@ -312,6 +320,44 @@ def test_a_damaged_session_says_so_on_the_open_page(browser: Any, tmp_path: Path
     assert tab.page.locator(".item").count() == 20
     tab.context.close()
     one.stop()
+
+
+def test_exported_pages_need_no_server(browser: Any, store: Path, tmp_path: Path) -> None:
+    """`export --as site` writes pages that link to each other, without credentials or what was not chosen."""
+    command = [sys.executable, "-m", "hansard", "-s", str(store), "export", "--as=site", "--json"]
+    with hansard.open(store, durability="os") as opened:
+        said = [{"role": "user", "content": f"message {n}"} for n in range(700)]
+        opened.session("middle").add_messages(said)
+    ids = ["support/42", "attack", "middle", *(id for id in IDS if id.startswith("a"))]
+    site = tmp_path / "pages"
+    subprocess.run([*command, f"-o{site}", *ids], check=True, capture_output=True)
+    again = subprocess.run([*command, f"-o{site}", *ids], capture_output=True, check=False)
+    assert (again.returncode, b"not an empty directory" in again.stderr) == (1, True)
+    assert len([*site.glob("middle*.html")]) == 4
+    assert not [
+        path for path in site.iterdir() if path.is_file() and SECRET in path.read_text("latin-1")
+    ]
+    tab = Tab(browser, site, viewport={"width": 1280, "height": 900})
+    page = tab.page
+    page.goto(f"{tab.origin}index.html")
+    assert page.locator(".list tbody tr").count() == len(ids)
+    tab.axe()
+    page.click("text=Refund for order 1042")
+    assert page.locator("img.picture").evaluate("image => image.naturalWidth") == 40
+    assert page.locator("text=support/42-b").count() == 0
+    tab.axe()
+    page.keyboard.press("f")
+    assert page.locator("#e5").is_visible()
+    page.goto(f"{tab.origin}attack.html")
+    page.goto(f"{tab.origin}middle.html#e500-e502")
+    page.wait_for_selector("#e500.picked")
+    assert page.locator(".picked").count() == 3
+    page.click("text=Later >> nth=0")
+    assert page.locator(".item >> nth=0").get_attribute("id") == "e601"
+    page.click("text=Beginning >> nth=0")
+    page.wait_for_selector("#e1")
+    tab.check()
+    tab.context.close()
 
 
 def test_scripts_and_styles_are_small() -> None:

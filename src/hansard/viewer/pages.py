@@ -54,12 +54,16 @@ class Site(NamedTuple):
         name: the store's path or URL, for people.
         redacted: replace what looks like a credential.
         base: the path at which the pages are; empty for the root.
+        window: entries of a page of a session.
+        static: the pages are files, without a server.
     """
 
     store: "hansard.Store"
     name: str
     redacted: bool = True
     base: str = ""
+    window: int = WINDOW
+    static: bool = False
 
     def clean(self, value: Any) -> Any:
         """Return JSON-like data without credentials."""
@@ -103,7 +107,7 @@ def sessions(site: Site, query: Query) -> dict[str, Any]:
         **chosen, order=order, limit=_LISTED, cursor=query.get("cursor") or None
     )
     return {
-        "rows": [_row(site, info) for info in page.items],
+        "rows": [row(site, info) for info in page.items],
         "count": site.store.count(**chosen),
         "next": page.next,
         "order": order,
@@ -118,7 +122,8 @@ def sessions(site: Site, query: Query) -> dict[str, Any]:
     }
 
 
-def _row(site: Site, info: "hansard.SessionInfo") -> dict[str, Any]:
+def row(site: Site, info: "hansard.SessionInfo") -> dict[str, Any]:
+    """Return a line of the list."""
     shown: dict[str, Any] = site.clean(msgspec.structs.asdict(info))
     model = info.metadata.get("model")
     return {
@@ -161,7 +166,8 @@ def session(site: Site, query: Query) -> dict[str, Any]:
         "focus": "focus" in query,
         "keep": keep,
         "last": state.seq,
-        "live": not at and not later and not wanted,
+        "live": not (site.static or at or later or wanted),
+        "firsts": [],
         "filtered": bool(role or tool),
         "around": query.get("around", ""),
         "rail": _rail(items),
@@ -251,7 +257,7 @@ def _window(
         count: int, before: int | None, after: int | None
     ) -> "tuple[list[hansard.TranscriptEntry], int | None, int | None]":
         entries: list[hansard.TranscriptEntry] = []
-        for _ in range(_SCANNED // WINDOW):
+        for _ in range(_SCANNED // site.window):
             read = found.transcript(
                 count, before=before, after=after, at=at, view=view, redacted=site.redacted
             )
@@ -264,10 +270,10 @@ def _window(
         return entries, read.earlier, read.later
 
     if around is not None:
-        earlier_entries, earlier, _ = page(WINDOW // 2, around, None)
-        later_entries, _, later = page(WINDOW // 2, None, max(around - 1, 0))
+        earlier_entries, earlier, _ = page(site.window // 2, around, None)
+        later_entries, _, later = page(site.window // 2, None, max(around - 1, 0))
         return earlier_entries + later_entries, earlier, later
-    entries, earlier, later = page(WINDOW, before, after)
+    entries, earlier, later = page(site.window, before, after)
     if before is not None:
         later = before - 1
     if after:
@@ -528,7 +534,7 @@ def stats(site: Site, query: Query) -> dict[str, Any]:
         "most": max((added.messages for _, added in days), default=0),
         "models": [(site.clean(model), used) for model, used in models],
         "workspaces": sorted(site.clean(found.workspaces).items(), key=lambda one: -one[1])[:10],
-        "largest": [_row(site, info) for info in largest if info.bytes],
+        "largest": [row(site, info) for info in largest if info.bytes],
     }
 
 

@@ -47,8 +47,11 @@ _PAGES: Final[dict[str, tuple[str, Callable[[Site, Mapping[str, str]], dict[str,
 _MISSING: Final = (hansard.SessionNotFound, hansard.SessionDeleted, hansard.InvalidSessionId)
 
 
-def templates(site: Site) -> jinja2.Environment:
-    """Return the templates. All values are escaped, and control characters in them are shown as escapes."""
+def templates(site: Site, url: Callable[..., str] | None = None) -> jinja2.Environment:
+    """Return the templates. All values are escaped, and control characters in them are shown as escapes.
+
+    `url` returns the address of a page, if it is not that of the site.
+    """
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("hansard.viewer"),
         autoescape=True,
@@ -59,7 +62,7 @@ def templates(site: Site) -> jinja2.Environment:
             visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
     )
-    made.globals.update(site=site, url=site.url)
+    made.globals.update(site=site, url=url or site.url)
     made.filters.update(
         size=pages.size, short=pages.short, clock=pages.clock, money=pages.money, span=pages.span
     )

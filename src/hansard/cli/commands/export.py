@@ -1,7 +1,10 @@
 """`hansard export`: export sessions to files."""
 
+import errno
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +22,8 @@ _ENDINGS: Final = {
     "jsonl": "jsonl",
     "markdown": "md",
     "html": "html",
+    # Pages without a server, in a directory.
+    "site": "",
     # Formats of other programs.
     "claude-code": "jsonl",
     "codex": "jsonl",
@@ -37,6 +42,7 @@ _LONGEST: Final = 180
     "export support/42 > refund.jsonl  # for `hansard import`",
     "export support/42 -o refund.html  # one page for people; .md: Markdown",
     "export support/42 support/43 -o directory/  # one file each",
+    "export support/42 support/43 --as site -o pages/  # as `hansard serve` shows them",
     "export support/42 --unredacted -o backup.jsonl  # unchanged",
     "export support/42 --as codex -o rollout.jsonl  # for another program",
 )
@@ -84,6 +90,8 @@ def command(
         raise click.UsageError("several sessions need a directory: -o DIRECTORY/")
     if output is None and screen.json and format != "jsonl":
         raise click.UsageError(f"--json with {format} needs -o FILE")
+    if format == "site" and output is None:
+        raise click.UsageError("--as site needs -o DIRECTORY")
     options["redacted"] = not unredacted
     written: list[tuple[str, Path, int]] = []
     with call.reading() as store:
@@ -92,6 +100,10 @@ def command(
             _print(screen, _exported(sessions[0], options))
             return
         names = [_name_of(session.id, _ENDINGS[format]) for session in sessions]
+        if format == "site":
+            named = {session.id: name[:-1] for session, name in zip(sessions, names, strict=True)}
+            written, sessions = _write_site(store, named, Path(output), options), []
+            names = []
         paths = [Path(output, name) if several else Path(output) for name in names]
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,6 +168,31 @@ def _write(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
         with suppress(OSError):
             temporary.unlink()
     return written
+
+
+def _write_site(
+    store: "hansard.Store", names: dict[str, str], path: Path, options: dict[str, Any]
+) -> list[tuple[str, Path, int]]:
+    """Write pages to a new or empty directory; return each newest page, and the bytes of all."""
+    try:
+        from hansard.viewer import bundle
+    except ImportError as error:
+        raise click.ClickException(
+            "--as site needs more packages: install hansard with the extra [web]"
+        ) from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    try:
+        given = {"redacted": options["redacted"], "view": options["view"] or "history"}
+        written = bundle.write(store, names, temporary, **given)
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
+            raise
+        raise click.ClickException(f"{path} exists and is not an empty directory") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return [(id, path / file, count) for id, (file, count) in written.items()]
 
 
 def _refuse_existing(path: Path, *, force: bool) -> None:

@@ -1,4 +1,5 @@
 // Adds keys, live updates and links to pages that work without it.
+"use strict";
 const $ = (query) => document.querySelector(query);
 const all = (query) => [...document.querySelectorAll(query)];
 const stream = $("#stream");
@@ -48,6 +49,15 @@ function follow() {
   const [first, last] = [Number(found[1]), Number(found[2] ?? found[1])];
   const item = document.getElementById(`e${first}`);
   if (!item) {
+    if (stream?.dataset.firsts) {
+      // Pages without a server: the last one has the session's name, the others a number.
+      const firsts = stream.dataset.firsts.split(" ").map(Number);
+      const page = firsts.findLastIndex((one) => one <= first);
+      const name = location.pathname.replace(/\+\d+\.html$|\.html$/, "");
+      const file = page === firsts.length - 1 ? `${name}.html` : `${name}+${page + 1}.html`;
+      if (file !== location.pathname) location.assign(file + location.hash);
+      return;
+    }
     if (stream && stream.dataset.around !== found[1]) {
       const place = new URL(location.href);
       for (const name of ["before", "after", "role", "tool", "focus"]) place.searchParams.delete(name);
@@ -85,7 +95,7 @@ async function copy() {
 }
 
 function fold() {
-  const parts = here ? [...here.querySelectorAll("details")] : all("#stream details");
+  const parts = here ? [...here.querySelectorAll(".part")] : all("#stream .part, #stream .run");
   const open = !parts.some((part) => part.open);
   for (const part of parts) part.open = open;
 }
