@@ -600,13 +600,20 @@ def test_a_reader_that_has_the_damaged_file_open(tmp_path: Path) -> None:
         assert seen.messages(last=1) == later.session(ID).messages(last=1) == [NEW]
 
 
+#: How often the log is damaged while its writers append.
+ROUNDS = 5
+
+
 def append_despite_damage(
     wire: Wire, path: str, who: int, count: int
 ) -> list[tuple[int, int, int]]:
-    """Append, each message until it is not refused; return what was acknowledged, with its seqs."""
+    """Append `ROUNDS` times, when told to go, until it is not refused; return what was acknowledged."""
     acknowledged = []
     with open_store(path, "os") as store:
-        for number in range(count):
+        for number in range(ROUNDS * count):
+            if number % count == 0:
+                wire.tell(number)
+                wire.wait()
             event = None
             while event is None:
                 # Refused, until it is repaired.
@@ -620,15 +627,15 @@ def append_despite_damage(
 def test_writers_and_repairers_at_once(bench: Bench) -> None:
     """N-16, N-17, F-117: with concurrent writers and repairers, what was acknowledged is there once."""
     path = str(bench.path)
-    repairs = 0
     with Crew() as crew:
-        writers = [crew.start(append_despite_damage, path, who, 120) for who in range(3)]
-        while any(writer.is_alive() for writer in writers):
+        writers = [crew.start(append_despite_damage, path, who, 30) for who in range(3)]
+        for number in range(ROUNDS):
+            assert [writer.hear() for writer in writers] == [30 * number] * 3
+            for writer in writers:
+                writer.go()
             damage_early_line(bench.file)
             run_threads([partial(repair_once, bench.path)] * 2)
-            repairs += 1
         acknowledged = {item for writer in writers for item in writer.result()}
-    assert repairs > 1
     with bench.writer() as store:
         session = store.session(ID)
         session.repair()
@@ -636,7 +643,7 @@ def test_writers_and_repairers_at_once(bench: Bench) -> None:
         events = list(session.events())
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     lost = {event.seq for event in events if event.kind == "event.lost"}
-    assert len(acknowledged) == 3 * 120
+    assert len(acknowledged) == 3 * 30 * ROUNDS
     found = {
         (event.message["who"], event.message["n"], event.seq)
         for event in events
