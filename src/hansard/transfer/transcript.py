@@ -6,13 +6,15 @@ folded details into Markdown or HTML; everything else is shared.
 What people and models write is often Markdown. In Markdown it is quoted: every line begins with `> `, so it
 cannot end the quotation or pass for a heading. Tags, pictures and links that do not lead to the web are shown
 as text, so nothing is run or fetched. Code, and what tools get and return, is in a fence that is longer than
-any inside it. The HTML page contains no script, picture, font or link. Every text is escaped, and a policy in
-the page forbids the browser everything else, in case an escape is forgotten.
+any inside it. The HTML page renders Markdown, and a switch shows its source. It contains no script, picture
+or font, and links only to the web. Every text is escaped, and a policy in the page forbids the browser
+everything else, in case an escape is forgotten.
 """
 
 import html
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from hansard.backend.contract import Chunk, LogReader, streamed
@@ -289,6 +291,7 @@ def _describe(event: Event) -> tuple[str, dict[str, Any]]:
         USAGE_RECORDED: (
             f"{data.get('model')}: {data.get('input_tokens', 0)} tokens in, "
             f"{data.get('output_tokens', 0)} out"
+            + (f", cost {data['cost']}" if data.get("cost") else "")
         ),
     }
     if event.kind in {METADATA_SET, SESSION_CREATED}:
@@ -447,6 +450,15 @@ details{margin:.4rem 0}summary{cursor:pointer;font-size:.875rem}
 .note summary{font-size:inherit}.soft{color:var(--soft)}
 summary code,dd code{font:.8125rem ui-monospace,monospace}
 .note{margin:0 0 .75rem;padding:0 .9rem;font-size:.8125rem;color:var(--soft)}
+.usage{margin-top:-.5rem}
+.source,#source:checked~main .prose{display:none}#source:checked~main .source{display:block}
+.prose>:first-child{margin-top:.3rem}.prose>:last-child{margin-bottom:.3rem}.prose p{white-space:pre-line}
+.prose h3,.prose h4,.prose h5,.prose h6{margin:.8rem 0 .3rem;font-size:1rem}
+.prose a{color:var(--user);text-decoration:underline}.prose table{border-collapse:collapse}
+.prose th,.prose td{border:1px solid var(--line);padding:.15rem .5rem;text-align:left}
+.prose code{font:.875em ui-monospace,monospace}.prose pre code{font:inherit}.prose{unicode-bidi:isolate}
+.prose blockquote{margin:.5rem 0;padding-left:.9rem;border-left:3px solid var(--line);color:var(--soft)}
+label{font-size:.875rem;color:var(--soft)}label+header{margin-top:1rem}
 @media print{details>*{display:block}article{break-inside:avoid}}
 """
 
@@ -464,6 +476,9 @@ _CLASSES: Final = {
 
 #: Characters of a folded text that its summary shows.
 _PREVIEW: Final = 80
+
+#: Characters of the longest text that is rendered: some take a time that grows with their square.
+_LONGEST: Final = 20_000
 
 
 def to_html(transcript: Transcript) -> Iterator[bytes]:
@@ -485,6 +500,7 @@ def _html_head(transcript: Transcript) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{title}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
+        '<input type="checkbox" id="source"><label for="source"> Markdown source</label>\n'
         f"<header>\n<h1>{title}</h1>\n<dl>\n{listed}</dl>\n{known}</header>\n<main>\n"
     )
 
@@ -496,7 +512,8 @@ def _html_entry(entry: TranscriptEntry) -> str:
         details = f"\n<pre>{_escaped(entry.details)}</pre>" if entry.details else ""
         if details:
             note = f"<details><summary>{note}</summary>{details}</details>"
-        return f'<div class="note" id="e{entry.seq}">{note}</div>\n'
+        usage = " usage" if entry.kind == USAGE_RECORDED else ""
+        return f'<div class="note{usage}" id="e{entry.seq}">{note}</div>\n'
     parsed = parse(entry.message)
     note = f"<i>{_escaped(entry.note)}</i>" if entry.note else ""
     parts = "".join(map(_html_part, parsed.shown(full=True)))
@@ -510,15 +527,34 @@ def _html_entry(entry: TranscriptEntry) -> str:
 def _html_part(part: ContentPart) -> str:
     text = part.pretty
     if part.kind == "text":
-        return f'<div class="text" dir="auto">{_escaped(text)}</div>\n'
+        return _prose(text)
     if part.kind == "thinking":
-        inner = f'<div class="text thinking" dir="auto">{_escaped(text)}</div>'
+        inner = f'<div class="thinking">{_prose(text)}</div>'
         return f"<details><summary>thinking</summary>{inner}</details>\n"
     named = f" <code>{_escaped(part.name)}</code>" if part.name else ""
     called = f" <code>{_escaped(part.call_id)}</code>" if part.call_id else ""
     shown = " ".join(text[: 2 * _PREVIEW].split())[:_PREVIEW]
     preview = f' <span class="soft">{_escaped(shown)}</span>' if shown else ""
     return _folded(f"{part.kind}{named}{called}{preview}", text)
+
+
+@cache
+def _render() -> Callable[[str], str]:
+    from hansard.transfer.markdown import renderer
+
+    return renderer()
+
+
+def _prose(text: str) -> str:
+    """Return Markdown rendered and, if that changes anything, as it was written; a long text only so."""
+    plain = _escaped(text)
+    rendered = _render()(text) if len(text) <= _LONGEST else ""
+    if rendered in {"", f"<p>{plain}</p>\n".replace("&#x27;", "'")}:
+        return f'<div class="text" dir="auto">{plain}</div>\n'
+    return (
+        f'<div class="prose" dir="auto">{rendered}</div>\n'
+        f'<div class="text source" dir="auto">{plain}</div>\n'
+    )
 
 
 def _folded(summary: str, text: str) -> str:
@@ -528,7 +564,8 @@ def _folded(summary: str, text: str) -> str:
 
 def _time(stamp: str) -> str:
     escaped = _escaped(stamp)
-    short = _escaped(stamp[:19].replace("T", " "))
+    zone = " UTC" if stamp.endswith("Z") else stamp[19:]
+    short = _escaped(stamp[:19].replace("T", " ") + zone)
     return f'<time datetime="{escaped}">{short}</time>'
 
 

@@ -8,19 +8,16 @@ import base64
 import binascii
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
-from markdown_it.token import Token
-from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 
 import hansard
 from hansard.message.parse import ContentPart, ParsedMessage, parse
+from hansard.transfer.markdown import renderer
 from hansard.transfer.transcript import visible
 
 #: Maximum characters of one text on a page. The event's JSON has all of it.
@@ -38,8 +35,6 @@ _LANGUAGES: Final = frozenset(
 
 #: Characters of a call's arguments, or of a result, in its folded line.
 _PREVIEW: Final = 110
-
-_WEB: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 
 #: Arguments that tell most about a call, in order of preference.
 _TELLING: Final = (
@@ -67,7 +62,7 @@ _PICTURES: Final = {
 }
 
 #: The usage of a turn, at the end of its note.
-_USAGE: Final = re.compile(r"(?s)(.*): (\d+) tokens in, (\d+) out")
+_USAGE: Final = re.compile(r"(?s)(.*): (\d+) tokens in, (\d+) out(?:, .*)?")
 
 
 class Part(NamedTuple):
@@ -268,48 +263,15 @@ def files(part: ContentPart) -> Iterator[str]:
 # -- Markdown -----------------------------------------------------------------------------------
 
 
-class _Renderer(RendererHTML):
-    """Adds what links need, and leaves out styles, which the policy of the page forbids."""
-
-    def link_open(
-        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
-    ) -> str:
-        tokens[idx].attrSet("rel", "noreferrer noopener nofollow")
-        tokens[idx].attrSet("target", "_blank")
-        return self.renderToken(tokens, idx, options, env)
-
-    def td_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        tokens[idx].attrs.pop("style", None)
-        return self.renderToken(tokens, idx, options, env)
-
-    th_open = td_open
-
-    def heading_open(
-        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
-    ) -> str:
-        # The page's own headings are of the first two levels.
-        tokens[idx].tag = f"h{min(int(tokens[idx].tag[1:]) + 2, 6)}"
-        return self.renderToken(tokens, idx, options, env)
-
-    heading_close = heading_open
-
-
 @cache
-def _markdown() -> MarkdownIt:
-    made = MarkdownIt(
-        "commonmark",
-        {"html": False, "highlight": lambda code, language, _: str(_colored(code, language))},
-        renderer_cls=_Renderer,
-    )
-    made.enable(["table", "strikethrough"]).disable("image")
-    made.validateLink = lambda url: bool(_WEB.match(url))  # type: ignore[method-assign]
-    return made
+def _markdown() -> Callable[[str], str]:
+    return renderer(lambda code, language, _: str(_colored(code, language)))
 
 
 def markdown(text: str) -> Markup:
     """Return Markdown as HTML."""
     return Markup('<div class="prose" dir="auto">{}</div>').format(
-        Markup(_markdown().render(visible(text)))  # noqa: S704 - the renderer escapes
+        Markup(_markdown()(text))  # noqa: S704 - the renderer escapes
     )
 
 

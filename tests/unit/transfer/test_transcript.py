@@ -24,6 +24,7 @@ HOSTILE = [
     "\x1b[31mred\x1b]0;title\x07\x9b2J\u202egnirts\u2066",
     "&lt;script&gt; &#60;b&#62;",
     "[link]: http://example.com\n[x][link] <http://example.com>",
+    "[run](javascript:alert(1)) [file](file:///etc/passwd) [here](#source)",
 ]
 
 
@@ -42,8 +43,11 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in {"meta", "br"}:
+        if tag not in {"meta", "br", "hr", "input"}:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -55,7 +59,7 @@ class Page(HTMLParser):
 OURS = set(
     """
     html head meta title style body header h1 dl dt dd details summary pre main article b i a time div span
-    code
+    code input label a p h3 hr blockquote
     """.split()  # noqa: SIM905 - a table
 )
 
@@ -103,7 +107,7 @@ def test_a_page_has_only_its_own_elements(store: Store, text: str) -> None:
     assert "script" not in page.tags
     for tag, name, value in page.attributes:
         assert name not in {"src", "style", "onclick", "onerror"}
-        assert name != "href" or (tag == "a" and value.startswith("#e"))
+        assert name != "href" or (tag == "a" and value.startswith(("#e", "http://example.com")))
     assert ("meta", "content", POLICY) in page.attributes
     assert "default-src 'none'" in POLICY
     assert not any(ord(c) < 32 and c not in "\t\n\r" for c in page.text)
@@ -171,6 +175,23 @@ def test_a_transcript_tells_what_happened(store: Store) -> None:
         quiet = b"".join(child.export(format, events=False)).decode()
         assert "12 tokens in" not in quiet
         assert "Where is it?" in quiet
+
+
+def test_html_renders_markdown_and_keeps_its_source(store: Store) -> None:
+    """A page shows Markdown rendered, with its source under a switch; times have a zone, usage a cost."""
+    session = store.session("s")
+    session.add_message({"role": "user", "content": "it's plain"})
+    session.add_message({"role": "assistant", "content": "**yes**\n\n| a |\n|-|\n| b |"})
+    session.record_usage(model="m-1", input_tokens=12, output_tokens=3, cost="0.00120")
+    session.add_message({"role": "user", "content": "*" * 30_000})
+    text = b"".join(session.export("html")).decode()
+    assert "<strong>yes</strong>" in text
+    assert "<td>b</td>" in text
+    assert text.count('class="text source"') == 1, "only where it differs"
+    assert "**yes**" in text
+    assert text.count("*" * 30_000) == 1
+    assert "m-1: 12 tokens in, 3 out, cost 0.00120" in text
+    assert text.count(" UTC</time>") == 3 + 1 + 2
 
 
 def test_the_model_view_is_what_a_model_is_shown(store: Store) -> None:
