@@ -391,7 +391,7 @@ class SessionReader:
             check_seq("at", at)
             return at
         stamp = clock.stamp(at)
-        for chunk in reader.read_back():
+        for chunk in reader.read(back=True):
             for event in reversed(chunk.events()):
                 if event.stamp <= stamp:
                     return event.seq

@@ -76,7 +76,7 @@ def test_large_events_are_kept(context: Context) -> None:
     for size in sizes:
         append(log, [message("x" * size)])
     assert [len(text) for text in contents(everything(log))] == sizes
-    back = [contents(chunk.events()) for chunk in log.reader().read_back()]
+    back = [contents(chunk.events()) for chunk in log.reader().read(back=True)]
     found = [len(text) for part in reversed(back) for text in part]
     assert found == sizes
 

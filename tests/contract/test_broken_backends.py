@@ -83,15 +83,17 @@ BROKEN: dict[str, tuple[type, str, Bug, ModuleType]] = {
     "stops one early": (
         MemoryReader,
         "read",
-        lambda real, self, after=0, upto=None: real(
-            self, after, None if upto is None else upto - 1
+        lambda real, self, after=0, upto=None, **options: real(
+            self, after, None if upto is None else upto - 1, **options
         ),
         test_reading,
     ),
     "reads back to the start": (
         MemoryReader,
-        "read_back",
-        lambda real, self, upto=None, *_, **__: real(self, upto),
+        "read",
+        lambda real, self, after=0, upto=None, *, back=False: real(
+            self, 0 if back else after, upto, back=back
+        ),
         test_reading,
     ),
     "gives two callers the same objects (N-63)": (

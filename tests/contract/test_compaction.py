@@ -40,7 +40,9 @@ def _everything_said(log: Log) -> list[object]:
     """Return all that a log says."""
     head = there(log.reader().head(), "head")
     first = there(log.reader().first(), "first")
-    backwards = [event for chunk in log.reader().read_back() for event in reversed(chunk.events())]
+    backwards = [
+        event for chunk in log.reader().read(back=True) for event in reversed(chunk.events())
+    ]
     return [
         everything(log),
         everything(log, 3, 7),

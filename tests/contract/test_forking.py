@@ -24,8 +24,8 @@ _SOON = 2.0
 
 
 def _back(log: Log, upto: int | None = None, after: int = 0) -> list[Event]:
-    """Return the events that `read_back` yields, in order."""
-    chunks = [chunk.events() for chunk in log.reader().read_back(upto, after)]
+    """Return the events that `read` yields backwards, in order."""
+    chunks = [chunk.events() for chunk in log.reader().read(after, upto, back=True)]
     return [event for chunk in reversed(chunks) for event in chunk]
 
 

@@ -23,13 +23,13 @@ def test_an_unknown_session_reads_as_empty(context: Context) -> None:
     assert log.reader().head() is None
     for after in (0, 5):
         assert everything(log, after) == [], f"events after {after}"
-    assert [chunk.events() for chunk in log.reader().read_back()] == []
+    assert [chunk.events() for chunk in log.reader().read(back=True)] == []
     assert log.reader().controls() == []
     assert list(context.backend.ids()) == []
 
 
 def test_every_range_is_the_list_s_slice(context: Context) -> None:
-    """`read` and `read_back` yield the events with after < seq <= upto, wherever the session begins."""
+    """`read` yields the events with after < seq <= upto, wherever the session begins."""
     for before in (0, 4):
         log = context.log(f"s{before}")
         events = begin(context, [metadata(n=0)], before, log.session_id) + mixed(log)
@@ -39,9 +39,9 @@ def test_every_range_is_the_list_s_slice(context: Context) -> None:
                 end = seqs[-1] if upto is None else upto
                 wanted = [event for event in events if after < event.seq <= end]
                 assert everything(log, after, upto) == wanted, f"read({after}, {upto})"
-                parts = [chunk.events() for chunk in log.reader().read_back(upto, after)]
+                parts = [chunk.events() for chunk in log.reader().read(after, upto, back=True)]
                 found = [event for part in reversed(parts) for event in part]
-                assert found == wanted, f"read_back({upto}, {after})"
+                assert found == wanted, f"read({after}, {upto}, back=True)"
 
 
 def test_a_reader_shows_one_moment(context: Context) -> None:
@@ -72,7 +72,7 @@ def _answers(reader: LogReader) -> list[object]:
     """Return what a reader says of a session."""
     forwards = [event for chunk in reader.read() for event in chunk.events()]
     beyond = [event for chunk in reader.read(2, 999) for event in chunk.events()]
-    backwards = [chunk.events() for chunk in reader.read_back(999)]
+    backwards = [chunk.events() for chunk in reader.read(0, 999, back=True)]
     first = reader.first()
     assert first is not None
     return [
@@ -115,7 +115,7 @@ def test_a_chunk_shows_its_messages_three_ways(context: Context) -> None:
     for after, upto in ((0, None), (3, None), (0, 9), (4, 7)):
         for chunk in log.reader().read(after, upto):
             _check_three_ways(chunk)
-    for chunk in log.reader().read_back(8):
+    for chunk in log.reader().read(0, 8, back=True):
         _check_three_ways(chunk)
 
 
@@ -148,15 +148,18 @@ def test_chunks_backwards_begin_at_the_end(context: Context) -> None:
     _fill(log)
     for upto in (None, _LONG, _LONG // 2 + 1, 1):
         last = _LONG if upto is None else upto
-        parts = [[event.seq for event in chunk.events()] for chunk in log.reader().read_back(upto)]
+        parts = [
+            [event.seq for event in chunk.events()]
+            for chunk in log.reader().read(0, upto, back=True)
+        ]
         filled = [part for part in parts if part]
         assert filled[0][-1] == last, f"last seq of the first chunk, upto={upto}"
         found = [seq for part in reversed(filled) for seq in part]
         assert found == list(range(1, last + 1)), f"seqs, upto={upto}"
         if upto is None:
             assert max(map(len, parts)) < _LONG / 2, f"one chunk holds most of {_LONG} events"
-    few = list(log.reader().read_back(None, _LONG - 3))
-    assert len(few) < len(list(log.reader().read_back()))
+    few = list(log.reader().read(_LONG - 3, back=True))
+    assert len(few) < len(list(log.reader().read(back=True)))
 
 
 #: A session of some megabytes: more than one chunk of any sensible size.

@@ -271,7 +271,7 @@ def test_a_read_continues_in_the_file_that_replaced_the_log(tmp_path: Path) -> N
         log = store._backend.log("s")
         asked = log.reader()
         seqs: list[int] = []
-        for chunk in asked.read_back():
+        for chunk in asked.read(back=True):
             seqs += [event.seq for event in reversed(chunk.events())]
             if seqs == [8]:
                 (sealed,) = _log(path).parent.glob("*.zst")
@@ -312,5 +312,7 @@ def test_a_read_backwards_that_continues_in_another_file_keeps_its_bound(
 
         monkeypatch.setattr(LocalReader, "_backwards", replaced_after_two)
         monkeypatch.setattr(LocalReader, "_renew", lambda *_: None)
-        found = [event.seq for chunk in log.reader().read_back(50) for event in chunk.events()]
+        found = [
+            event.seq for chunk in log.reader().read(0, 50, back=True) for event in chunk.events()
+        ]
         assert sorted(found) == list(range(1, 51))

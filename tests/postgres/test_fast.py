@@ -118,7 +118,7 @@ def test_prefetched_sessions_are_equal_to_others(varied: hansard.Store) -> None:
         read = [each for chunk in ahead.log(session_id).reader().read() for each in chunk.events()]
         assert read[-1].seq == alone.info.seq
     first, then = (
-        [[e for c in b.log(i).reader().read_back(upto=5) for e in c.events()] for i in ids]
+        [[e for c in b.log(i).reader().read(upto=5, back=True) for e in c.events()] for i in ids]
         for b in (backend, backend.prefetch(ids))
     )
     assert first == then

@@ -320,12 +320,13 @@ class LogReader(ABC):
         """Return the control events with after < seq <= upto. Costs their number, not the session's."""
 
     @abstractmethod
-    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        """Yield the events with after < seq <= upto, in order, in chunks of bounded size."""
+    def read(
+        self, after: int = 0, upto: int | None = None, *, back: bool = False
+    ) -> Iterator[Chunk]:
+        """Yield the events with after < seq <= upto, in order, in chunks of bounded size.
 
-    @abstractmethod
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        """Yield the same from the last chunk to the first; inside a chunk events are in order."""
+        `back`: from the last chunk to the first; inside a chunk they are in order.
+        """
 
     @abstractmethod
     def size(self, *, unpacked: bool = False) -> int:
@@ -474,6 +475,8 @@ class Backend(ABC):
 
     #: The prefix of all ids; empty unless the backend is scoped.
     prefix: str = ""
+    #: Where to store an index of the sessions; None: nowhere, or nothing may be written.
+    index_storage: "LocalIndexFile | Connections | None" = None
     #: The open index of all sessions, an `index.index.Index`; None until it is needed.
     finder: Any = None
     #: The path or URL, for messages; without credentials.
@@ -591,10 +594,6 @@ class Backend(ABC):
         `LockTimeout` names the holder if it is known. A lock that belongs to a connection can be lost without
         notice: only an append at an expected seq proves that it is held.
         """
-
-    def index_storage(self) -> "LocalIndexFile | Connections | None":
-        """Return where to store an index of the sessions; None: nowhere, or nothing may be written."""
-        return None
 
     def compacting(
         self, *, wait: bool = True, vacuum: bool = False

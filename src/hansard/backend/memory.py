@@ -129,22 +129,17 @@ class MemoryReader(LogReader):
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
         return between(self._controls, after, self._end(upto))
 
-    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        end = self._end(upto)
-        for start in range(max(after, self._before), end, _PIECE):
-            yield self._chunk(start, min(start + _PIECE, end))
-
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        begin = max(after, self._before)
-        for end in range(self._end(upto), begin, -_PIECE):
-            yield self._chunk(max(begin, end - _PIECE), end)
+    def read(
+        self, after: int = 0, upto: int | None = None, *, back: bool = False
+    ) -> Iterator[Chunk]:
+        starts = range(max(after, self._before), self._end(upto), _PIECE)
+        for start in reversed(starts) if back else starts:
+            begin, end = start - self._before, min(start + _PIECE, starts.stop) - self._before
+            yield MemoryChunk(self._events[begin:end], self._keys)
 
     def size(self, *, unpacked: bool = False) -> int:
         del unpacked  # nothing is compressed
         return sum(len(event.raw) for event in self._events[: self._seq - self._before])
-
-    def _chunk(self, after: int, upto: int) -> MemoryChunk:
-        return MemoryChunk(self._events[after - self._before : upto - self._before], self._keys)
 
     def _end(self, upto: int | None) -> int:
         return self._seq if upto is None else min(max(upto, 0), self._seq)

@@ -155,7 +155,7 @@ class StoreStats(msgspec.Struct, frozen=True):
 
 def erase_removed(backend: Backend) -> None:
     """Erase what was redacted, dropped, deleted or purged from the index: the last step of a compaction."""
-    home = backend.unscoped.index_storage()
+    home = backend.unscoped.index_storage
     if home is None:
         return
     if isinstance(home, LocalIndexFile):

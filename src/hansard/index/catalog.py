@@ -200,7 +200,7 @@ def _last_activity(
     """
     if not controls or controls[-1].seq < head.seq or controls[-1].kind not in HOUSEKEEPING:
         return head.updated  # nearly always, and without another read
-    for chunk in own.read_back(head.seq, known.seq if known else 0):
+    for chunk in own.read(known.seq if known else 0, head.seq, back=True):
         for event in reversed(chunk.events()):
             if event.kind not in HOUSEKEEPING:
                 return event.stamp

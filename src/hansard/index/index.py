@@ -63,7 +63,7 @@ class Index:
         self._backend = backend
         self._searcher = searcher
         self._closed = False
-        self._home = backend.index_storage()
+        self._home = backend.index_storage
         self._storage: Storage | None = None
         self.reset()
         _indexes.add(self)
@@ -216,7 +216,7 @@ class Index:
         storage = self._open()
         if storage.private:
             # The file cannot be used, so nothing is known of its content.
-            home = self._backend.index_storage()
+            home = self._backend.index_storage
             if isinstance(home, LocalIndexFile):
                 home.discard()
             return

@@ -455,7 +455,7 @@ def policy_of(backend: Backend) -> dict[str, Any]:
     """Return the retention policy: the last one in the audit log. A scoped store has none."""
     if backend.prefix:
         return {}  # it may name ids outside of the scope
-    for chunk in backend.unscoped.internal(AUDIT).reader().read_back():
+    for chunk in backend.unscoped.internal(AUDIT).reader().read(back=True):
         for event in reversed(chunk.events()):
             if event.kind == RETENTION_SET:
                 return event.data

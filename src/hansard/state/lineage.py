@@ -6,6 +6,7 @@ event has one number in all of them. What an ancestor did after the fork does no
 redactions.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -119,22 +120,15 @@ class ForkedReader(LogReader):
         ]
         return inherited + self.own.controls(upto, after=after)
 
-    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        for reader, begin, end, _ in self.inherited:
-            last = end if upto is None else min(upto, end)
-            if max(begin, after) < last:
-                yield from reader.read(max(begin, after), last)
-        if upto is None or upto >= self.first_event.seq:
-            yield from self.own.read(after, upto)
-
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        begin = self.first_event.seq - 1
-        if upto is None or upto > begin:
-            yield from self.own.read_back(upto, max(after, begin))
-        for reader, begin, end, _ in reversed(self.inherited):
-            last = end if upto is None else min(upto, end)
-            if max(begin, after) < last:
-                yield from reader.read_back(last, max(begin, after))
+    def read(
+        self, after: int = 0, upto: int | None = None, *, back: bool = False
+    ) -> Iterator[Chunk]:
+        last = sys.maxsize if upto is None else upto
+        first = self.first_event
+        parts = [*self.inherited, AncestorRange(self.own, first.seq - 1, last, first)]
+        for reader, begin, end, _ in reversed(parts) if back else parts:
+            if max(begin, after) < min(end, last):
+                yield from reader.read(max(begin, after), min(end, last), back=back)
 
     def size(self, *, unpacked: bool = False) -> int:
         return self.own.size(unpacked=unpacked)

@@ -362,7 +362,7 @@ def _message(parts: deque[StreamPart]) -> dict[str, Any]:
 def unfinished_parts(log: LogReader, stream: str) -> list[StreamPart]:
     """Return the parts of a message that was never finished, in order; none if it was."""
     found: list[StreamPart] = []
-    for chunk in log.read_back():
+    for chunk in log.read(back=True):
         for part in reversed(chunk.streamed()):
             if part.stream == stream:
                 if part.over:
@@ -615,7 +615,7 @@ def backwards(
     wanted = _between(ranges.backwards(), after, upto)
     current = next(wanted, None)
     while current is not None:
-        for chunk in log.read_back(upto=current[1], after=after):
+        for chunk in log.read(after, current[1], back=True):
             low, high = chunk.span()
             inside = []
             while current is not None and low < min(current[1], high):

@@ -56,7 +56,7 @@ def test_every_range_is_that_of_one_log(store: Store, rng: random.Random) -> Non
                     if after < event.seq <= (last if upto is None else upto)
                 ]
                 assert events(log, after, upto) == wanted
-                chunks = [chunk.events() for chunk in log.read_back(upto, after)]
+                chunks = [chunk.events() for chunk in log.read(after, upto, back=True)]
                 assert [event for chunk in reversed(chunks) for event in chunk] == wanted
         for upto in [None, *range(last + 2)]:
             assert log.controls(upto) == [

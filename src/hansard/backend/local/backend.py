@@ -20,6 +20,7 @@ from hansard.backend.contract import (
     nothing_staged,
 )
 from hansard.backend.local import changes
+from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.local.log import LocalLog
 from hansard.errors import Closed, HansardError, SessionDeleted
 from hansard.event.event import NewEvent
@@ -33,7 +34,6 @@ from hansard.log.write_batch import SegmentWriter, session_exists
 from hansard.log.writer import Durability
 
 if TYPE_CHECKING:
-    from hansard.backend.local.index_file import LocalIndexFile
     from hansard.backend.status import StoreStatus
 
 #: Seconds that a writer waits for the lock.
@@ -168,6 +168,7 @@ class LocalBackend(Backend):
         group: bool = False,
     ) -> None:
         self._root = StoreDirectory(path, create=create, read_only=read_only, group=group)
+        self.index_storage = None if read_only else LocalIndexFile(self._root)
         self._internal = InternalDirectory(self._root)
         self._holds: WeakSet[LocalHold] = WeakSet()
         self.where = self._root.path
@@ -389,12 +390,6 @@ class LocalBackend(Backend):
         self.check_open()
         self._root.check_writable()
         return log
-
-    def index_storage(self) -> "LocalIndexFile | None":
-        self.check_open()
-        from hansard.backend.local.index_file import LocalIndexFile
-
-        return None if self.read_only else LocalIndexFile(self._root)
 
     def status(self) -> "StoreStatus":
         self.check_open()

@@ -17,11 +17,11 @@ import zstandard
 from hansard.backend.contract import CompactionFilter, CompactionResult, Progress
 from hansard.backend.local.log import event_of, records_of
 from hansard.errors import Damaged, DiskFailed
-from hansard.log import checkpoint, disk, format, names, sealed_writer
+from hansard.log import checkpoint, disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.format import LogEnd
 from hansard.log.sealed_chain import SealedChain, SealedPart
-from hansard.log.sealed_segment import LAST_FRAME, SealedSegment, SegmentIndex
+from hansard.log.sealed_segment import FRAME, LAST_FRAME, SealedSegment, SegmentIndex
 from hansard.log.sealed_writer import SealedWriter
 from hansard.log.segment import header, next_header, sealed_files
 from hansard.log.segment_reader import SegmentReader
@@ -51,7 +51,7 @@ def shrinks(reader: SegmentReader, end: LogEnd, filter: CompactionFilter, level:
     """Return whether sealing and compressing the active segment erases something, or saves bytes."""
     erases = bool(filter.replaced or filter.streams or filter.before)
     # The trial has one frame, with a note and an index, and writes none.
-    if end.shut or erases or end.size > min(_TRIED, sealed_writer.FRAME - 1024):
+    if end.shut or erases or end.size > min(_TRIED, FRAME - 1024):
         return True
     segment, position = reader.segment, end.position
     if position.seq == segment.start.seq:

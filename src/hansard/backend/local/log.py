@@ -254,7 +254,7 @@ class LocalReader(LogReader):
         reader = self._known.reader()
         if reader is not None and self._tail is end:
             return reader.last_time(end.position)
-        for chunk in self.read_back():
+        for chunk in self.read(back=True):
             return chunk.events()[-1].stamp
         return self._time
 
@@ -336,21 +336,18 @@ class LocalReader(LogReader):
         lines += chain.controls(0 if saved is None else saved.seq)
         return [event_of(line) for line in lines]
 
-    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        return self._chunks(after, self._last(upto), back=False)
-
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        return self._chunks(after, self._last(upto), back=True)
-
-    def _chunks(self, after: int, upto: int, *, back: bool) -> Iterator[Chunk]:
-        """Yield what is between two seqs; if the files are replaced, continue in the new ones."""
-        while after < upto:
+    def read(
+        self, after: int = 0, upto: int | None = None, *, back: bool = False
+    ) -> Iterator[Chunk]:
+        last = self._last(upto)
+        # If the files are replaced, it continues in the new ones.
+        while after < last:
             try:
-                for chunk in (self._backwards if back else self._forwards)(after, upto):
+                for chunk in (self._backwards if back else self._forwards)(after, last):
                     yield chunk
                     if back:
                         # A chunk that holds nothing may lie after it.
-                        upto = min(upto, chunk.span()[0])
+                        last = min(last, chunk.span()[0])
                     else:
                         after = chunk.span()[1]
             except Damaged as error:

@@ -185,6 +185,7 @@ class PostgresBackend(Backend):
         except BaseException:
             self.connections.close()
             raise
+        self.index_storage = self.connections
         self.rows = RowReader(self.connections)
         self.notifier = Notifier(self.connections, f"hansard_{session_number(url.schema)}")
         self._locks: WeakSet[AdvisoryLock] = WeakSet()
@@ -271,9 +272,6 @@ class PostgresBackend(Backend):
         with suppress(HansardError, ConnectionLost):
             if rows:
                 self.connections.run(_UNMARK, {"sessions": numbers, "versions": versions})
-
-    def index_storage(self) -> Connections:
-        return self.connections
 
     def delete(
         self,

@@ -271,20 +271,16 @@ class PostgresReader(LogReader):
         begin, end = self._bounds(self._row, after, upto)
         return self._backend.rows.controls(self._row, begin, end)
 
-    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        return self._chunks(after, upto, back=False)
-
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        return self._chunks(after, upto, back=True)
+    def read(
+        self, after: int = 0, upto: int | None = None, *, back: bool = False
+    ) -> Iterator[Chunk]:
+        if self._row is not None:
+            begin, end = self._bounds(self._row, after, upto)
+            yield from self._backend.rows.chunks(self._row, begin, end, back=back)
 
     def size(self, *, unpacked: bool = False) -> int:
         del unpacked  # the server does not tell how much it compresses
         return 0 if self._row is None else self._row.size
-
-    def _chunks(self, after: int, upto: int | None, *, back: bool) -> Iterator[Chunk]:
-        if self._row is not None:
-            begin, end = self._bounds(self._row, after, upto)
-            yield from self._backend.rows.chunks(self._row, begin, end, back=back)
 
     def _bounds(self, row: SessionRow, after: int, upto: int | None) -> tuple[int, int]:
         """Return the seqs between which to read."""
