@@ -5,6 +5,9 @@ of a session tell if it is held, and `check` needs no other session. The operati
 call it with the session's lock held, under which a hold is appended, too.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
+
 from hansard.backend.contract import AppendRequest, Backend, Finding, LogReader
 from hansard.errors import DAMAGED, Held, SessionDeleted, SessionNotFound
 from hansard.event import codec, kinds
@@ -59,23 +62,34 @@ def hold(backend: Backend, session_id: str, reason: str) -> Event:
     log = backend.log(session_id)
     controls = log.reader().controls()
     own = [event for event in controls if event.kind in _KINDS and "fork" not in event.data]
-    earlier = own[-1] if own and own[-1].kind == SESSION_HELD else None
-    if earlier is not None:
-        reason = reason or earlier.data.get("reason", "")
+    event = own[-1] if own and own[-1].kind == SESSION_HELD else None
+    earlier = None if event is None else event.data.get("reason", "")
+    reason = reason or earlier or ""
+    _hold_ancestors(backend, session_id, reason, ancestors)
+    if event is None or earlier != reason:
+        event = _append(backend, session_id, SESSION_HELD, reason=reason)
+    else:
+        log.sync()
+    # Again: a concurrent `release` may have released them. From here on, none does (`_release_for`).
+    _hold_ancestors(backend, session_id, reason, _ancestors(backend, session_id))
+    return event
+
+
+def _hold_ancestors(
+    backend: Backend, session_id: str, reason: str, ancestors: list[tuple[str, dict[str, str]]]
+) -> None:
     for ancestor, found in ancestors:
-        if found.get(session_id) == reason:
-            continue
         try:
-            _append(backend, ancestor, SESSION_HELD, reason=reason, fork=session_id)
+            if found.get(session_id) == reason:
+                # The process that held it may have been killed before its own sync.
+                backend.log(ancestor).sync()
+            else:
+                _append(backend, ancestor, SESSION_HELD, reason=reason, fork=session_id)
         except SessionDeleted as error:
             raise SessionDeleted(
                 f"session {session_id!r} cannot be held: it shows events of {ancestor!r}, which is in "
                 "the trash; restore that first"
             ) from error
-    if earlier is not None and earlier.data.get("reason", "") == reason:
-        log.sync()
-        return earlier
-    return _append(backend, session_id, SESSION_HELD, reason=reason)
 
 
 def release(backend: Backend, session_id: str) -> Event | None:
@@ -83,15 +97,28 @@ def release(backend: Backend, session_id: str) -> Event | None:
     ancestors = _ancestors(backend, session_id)
     event = None
     for fork in holds_of(backend.log(session_id).reader().controls()):
-        if not fork:
-            event = _append(backend, session_id, SESSION_RELEASED)
-        elif "" not in holds_of(backend.unscoped.log(fork, from_trash=True).reader().controls()):
+        if fork:
             # Left by a process that was killed while it held or released the fork, or by a copy without it.
-            _append(backend, session_id, SESSION_RELEASED, fork=fork)
+            _release_for(backend, session_id, fork)
+        else:
+            event = _append(backend, session_id, SESSION_RELEASED)
     for ancestor, found in ancestors:
         if session_id in found:
-            _append(backend, ancestor, SESSION_RELEASED, fork=session_id)
+            _release_for(backend, ancestor, session_id)
     return event
+
+
+def _release_for(backend: Backend, session_id: str, fork: str) -> None:
+    """End the hold of a session for a fork of it, unless the fork is held, perhaps again."""
+    log = backend.unscoped.log(fork, from_trash=True)
+
+    def check() -> None:
+        if "" in holds_of(log.reader().controls()):
+            raise Held(f"session {fork!r} is under a legal hold", session=fork, reason="")
+
+    with suppress(Held):
+        check()
+        _append(backend, session_id, SESSION_RELEASED, check, fork=fork)
 
 
 def _ancestors(backend: Backend, session_id: str) -> list[tuple[str, dict[str, str]]]:
@@ -106,12 +133,17 @@ def _ancestors(backend: Backend, session_id: str) -> list[tuple[str, dict[str, s
     return [(one.reader.session_id, holds_of(one.reader.controls())) for one in parts]
 
 
-def _append(backend: Backend, session_id: str, kind: str, **facts: str) -> Event:
+def _append(
+    backend: Backend,
+    session_id: str,
+    kind: str,
+    check: Callable[[], None] | None = None,
+    **facts: str,
+) -> Event:
     data = {name: value for name, value in facts.items() if value}
     log = backend.log(session_id)
-    (event,) = log.append(
-        AppendRequest([NewEvent(kind, codec.encode(data), kind in kinds.CONTROL)])
-    )
+    new = NewEvent(kind, codec.encode(data), kind in kinds.CONTROL)
+    (event,) = log.append(AppendRequest([new], check=check))
     # With any durability: a power cut must not undo a hold that was reported.
     log.sync()
     return event

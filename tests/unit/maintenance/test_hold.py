@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from hansard import Held, Session, Store
 from hansard.backend.contract import AppendRequest, Backend
 from hansard.event.event import NewEvent
 from hansard.maintenance import hold
+from tests.crashlab import faults
 from tests.unit.sample_messages import HIDDEN
 from tools.crash.erasure import leaks
 
@@ -201,6 +203,54 @@ def test_a_hold_that_a_kill_left_is_released_with_the_ancestor(store: Store) -> 
     fork.hold()
     assert parent.release() is None
     assert parent.state().holds == {"fork": ""}
+
+
+@pytest.mark.parametrize(
+    ("call", "word", "other"),
+    [
+        ("hold", "session.held", "fork"),
+        ("hold", "session.held", "parent"),
+        ("release", "session.released", "fork"),
+    ],
+)
+def test_a_hold_and_a_release_at_the_same_time_leave_no_held_fork_without_its_ancestors(
+    store: Store, monkeypatch: pytest.MonkeyPatch, call: str, word: str, other: str
+) -> None:
+    """F-170: between the ancestors' events and the fork's own, another process releases or holds it."""
+    parent = talk(store.session("parent"))
+    fork = parent.fork("fork")
+    if call == "release":
+        fork.hold()
+    append = hold._append
+
+    def interrupted(backend: Backend, session_id: str, kind: str, *check: Any, **facts: Any) -> Any:
+        own = kind == word and "fork" not in facts
+        if own:
+            monkeypatch.setattr(hold, "_append", append)
+        if own and call == "hold":
+            store.session(other).release()
+        done = append(backend, session_id, kind, *check, **facts)
+        if own and call == "release":
+            fork.hold()
+        return done
+
+    monkeypatch.setattr(hold, "_append", interrupted)
+    getattr(fork, call)()
+    assert fork.state().held
+    with pytest.raises(Held, match="'fork'"):
+        parent.redact(1)
+    fork.release()
+    parent.redact(1)
+
+
+def test_a_hold_makes_that_of_the_ancestors_durable(tmp_path: Path) -> None:
+    """F-170: what a process stored and did not sync before it was killed is synced by the next hold."""
+    with hansard.open(tmp_path, durability="os") as store:
+        talk(store.session("parent")).fork("fork").hold("case 7")
+    with hansard.open(tmp_path, durability="os") as store, faults.record() as seen:
+        store.session("fork").hold("case 7")
+    synced = {Path(call.place).parent.name for call in seen.calls if call.operation == "sync"}
+    assert synced == {"fork", "parent"}
 
 
 def test_a_scoped_store_holds_its_own_sessions(store: Store) -> None:
