@@ -1,7 +1,7 @@
 """What every test can ask for: randomness that can be had again.
 
-A run has one seed. It stands in pytest's header, HANSARD_TEST_SEED repeats it, and the tests'
-`seed` and `rng` as well as Hypothesis draw from it, so that a failure by chance can be had again.
+A run has one seed. pytest's header shows it, HANSARD_TEST_SEED repeats it, and the tests'
+`seed` and `rng` as well as Hypothesis draw from it, so that a random failure can be repeated.
 """
 
 import gc

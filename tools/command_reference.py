@@ -48,7 +48,7 @@ Every command takes:
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the complete page."""
     common = [param for param in load("replay").params if param.name in COMMON]
     parts = [HEAD + "\n".join(_option(param) for param in common)]
     version = next(param for param in app.params if param.name == "version")
@@ -65,7 +65,7 @@ def page() -> str:
 
 
 def _command(command: Command) -> str:
-    """Return what the page says of one command."""
+    """Return the section of one command."""
     words = [
         param.make_metavar(click.Context(command))
         for param in command.params

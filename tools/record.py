@@ -29,7 +29,7 @@ IMAGES = ROOT / "docs" / "images"
 
 COLUMNS = 88
 
-#: What time it is when the command is called.
+#: The time at which the command is called.
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
 RECORDED = {
@@ -87,24 +87,24 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 class Clock:
-    """What time it is, as far as the store knows."""
+    """The clock of the store."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def at(self, day: int, hour: int, minute: int = 0) -> None:
-        """Set it, to a time in November."""
+        """Set it to a time in November."""
         self.now = datetime(2026, 11, day, hour, minute, tzinfo=UTC).timestamp()
 
     def read(self) -> int:
-        """Read it; each look takes a few seconds."""
+        """Read it; each call advances it by a few seconds."""
         self.now += 3.5
         return round(self.now * 1e9)
 
 
 @contextlib.contextmanager
 def standing_still() -> Iterator[Clock]:
-    """Let the clock of this process be ours."""
+    """Replace the clock of this process."""
     clock, real = Clock(), time.time_ns
     time.time_ns = clock.read
     try:
@@ -114,7 +114,7 @@ def standing_still() -> Iterator[Clock]:
 
 
 def make_store(path: Path) -> None:
-    """Make the store that the pictures show: the same one each time, byte for byte."""
+    """Create the store that the pictures show: always the same bytes."""
     with (
         standing_still() as clock,
         hansard.open(path, durability="os", auto_compact=False) as store,
@@ -181,7 +181,7 @@ def _result(call_id: str, name: str, content: str) -> dict[str, Any]:
 
 
 def run(words: list[str], store: Path, child_code: str = CHILD) -> str:
-    """Run the command in a terminal, and return what it has sent there."""
+    """Run the command in a terminal, and return its output."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
     unwanted = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONIOENCODING"}
@@ -204,7 +204,7 @@ def run(words: list[str], store: Path, child_code: str = CHILD) -> str:
     ) as child:
         os.close(theirs)
         sent = b""
-        # The other end is closed when the command has ended, which reads as an error, or as nothing.
+        # When the command has ended, a read fails or returns nothing.
         with contextlib.suppress(OSError):
             while piece := os.read(ours, 65536):
                 sent += piece

@@ -40,7 +40,7 @@ def test_more_than_a_screenful_is_paged(
 def test_a_pager_that_is_left_early_ends_the_command(
     store: Path, tmp_path: Path, terminal: OpenTerminal
 ) -> None:
-    """A pager that reads nothing is no error, and a missing one is not needed."""
+    """A pager that reads nothing causes no error, and the command works without a pager."""
     left = terminal(
         "replay", "agent/1", store=store, rows=8, PAGER=_pager(tmp_path, "print('left')")
     )

@@ -144,7 +144,7 @@ class _Session:
         self.purges = [
             one for one in operations if one.do == "purge" and one.outcome in {"ok", "unknown"}
         ]
-        #: Where what an operation said stands, place by place.
+        #: Operation → number of its message → seq in the session.
         self._places: dict[str, dict[int, int]] = defaultdict(dict)
         self._known = self._what_was_known()
 
@@ -206,7 +206,7 @@ class _Session:
         own = {one.id: one for one in self._operations if one.do in {"append", "create"}}
         for number, record in enumerate(self.final.events, 1):
             if record.seq != number:
-                self._add("gap", f"at place {number} stands seq {record.seq}")
+                self._add("gap", f"expected seq {number}, found seq {record.seq}")
             if number <= inherited:
                 continue
             tag = _tag(record)

@@ -70,12 +70,12 @@ REFUSALS: Final[Mapping[str, set[str]]] = {
 #: Sessions that are never deleted, and sessions that are.
 STEADY: Final = ("steady/0", "steady/1")
 MORTAL: Final = ("mortal/0", "mortal/1")
-#: Forks that nobody appends to, but that are forked, and purged.
+#: Forks without appends, which are forked and purged.
 _TWIGS: Final = "twig/"
 
 #: Maximum forks and created sessions: a history has few sessions with many callers.
 _FAMILY: Final = 8
-#: How many keys a session has that anybody may use.
+#: Number of shared keys of a session.
 _KEYS: Final = 400
 #: How often a long message repeats its name: about 40,000 bytes.
 _LONG: Final = 3_000
@@ -218,7 +218,7 @@ class Thread:
         session = self._somewhere()
         size = self._rng.choice((1, 1, 3))
         if self._rng.random() < 0.4:
-            # One that anybody may use: whose message it is, is decided by who comes first.
+            # A shared key: the first writer's message is stored.
             key = f"{session} shared {self._rng.randrange(_KEYS)}"
             self._append(session, key, size=size)
             return

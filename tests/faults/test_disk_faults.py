@@ -208,8 +208,8 @@ def test_a_refused_call_is_an_error_and_the_store_continues(
 ) -> None:
     """N-29, N-38, N-39, N-89, F-40, F-163: any refused call is an error, and leaves old state or new.
 
-    The error says what and where; a success is durable; the same store object works once the cause
-    is gone, after `verify` if it was a sync; no descriptor, thread or temporary file is left over.
+    The error has the cause and the place; a success is durable; the same store object works when the cause
+    was removed, after `verify` if a sync failed; no descriptor, thread or temporary file is left over.
     """
 
     def make(at: int) -> faults.Faults:
@@ -270,7 +270,7 @@ def test_a_process_killed_at_any_call_leaves_the_old_state_or_the_new(
         assert isinstance(struck.error, faults.Killed) == struck.fault.fired or scene.tidies
         found = struck.check_state()
         if struck.fault.fired:
-            # A dead process's store is gone with it, and so are its locks.
+            # The store object and the locks of a dead process no longer exist.
             if scene in CURSORS:
                 struck.close()
             struck.store, struck.error = None, None

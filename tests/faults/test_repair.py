@@ -121,7 +121,7 @@ def test_everything_but_the_altered_lines_is_kept(
     truth = events_of(bench)
     seqs = seqs_in(log.data.splitlines(keepends=True), truth)
     places = [[at] for at in range(0, len(log.data) - 1, 31)]
-    # Several at once, some of them long, each in lines of its own.
+    # Several at once, some of them long, each in separate lines.
     places += [sorted(rng.sample(range(log.start, len(log.data) - 100), 3)) for _ in range(60)]
     for at in places:
         bad, hit = bytearray(log.data), set()

@@ -152,7 +152,7 @@ def test_appends_to_a_log_that_was_taken_away_are_refused(
         with pytest.raises(Damaged, match="checksum mismatch"):
             way(store.session("s"), "once more")
         return
-    # Another process goes on in the new file, too, and what it appends is not written over.
+    # Another process continues in the new file too, and its events are not overwritten.
     with open_store(str(path), "os") as other:
         other.session("s").add_message({"text": "the other"})
     way(store.session("s"), "once more")
@@ -291,7 +291,7 @@ def test_a_read_continues_in_the_file_that_replaced_the_log(tmp_path: Path) -> N
 def test_a_read_backwards_that_continues_in_another_file_keeps_its_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No event after the seq that was asked for comes because the file was replaced during the read."""
+    """No event after the requested seq is read because the file was replaced during the read."""
     with hansard.open(tmp_path / "store", durability="os") as store:
         session = store.session("s")
         for n in range(50):

@@ -55,6 +55,6 @@ def problems(workload: str, faults: Iterator[Fault], job: Callable[..., Any]) ->
 def test_a_store_that_ignores_failed_syncs_is_found_out() -> None:
     """N-17, N-29: a plain error would not show it, for the cache keeps the bytes; the shim loses them."""
     faults = (Fault("drop", at, ("sync",)) for at in range(1, 20))
-    assert "was acknowledged and is gone" in " ".join(problems("rotate", faults, careless))
+    assert "was acknowledged and is missing" in " ".join(problems("rotate", faults, careless))
     harmless = (Fault("fail", at, ("sync",)) for at in range(1, 4))
     assert problems("rotate", harmless, careless) == []

@@ -1,4 +1,4 @@
-"""Sessions as anybody would draw them: dicts and lists, forks and all. What the real ones are compared with.
+"""A naive model of sessions and forks, of dicts and lists, to compare the real ones with.
 
 See `machine`, which makes the same calls here and there. Written from the design and the docstrings of
 the public calls, as naively as possible: every question is answered by walking all events from the first one,

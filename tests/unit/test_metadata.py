@@ -53,7 +53,7 @@ def test_a_person_s_title_stays(store: Store) -> None:
     session.set_title("Mine")
     assert session.set_title("guess again", automatic=True) is None
     assert (session.title, session.state().named) == ("Mine", True)
-    # Taken away by the person, it is anybody's to give.
+    # After the user has removed the title, a framework may set it.
     session.set_metadata(title=None)
     session.set_title("guess", automatic=True)
     assert session.title == "guess"

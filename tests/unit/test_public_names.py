@@ -105,7 +105,7 @@ def test_public_names_are_those_written_down() -> None:
 
 def loaded_by(statement: str) -> set[str]:
     """Return the names of the modules that are loaded once a fresh Python has run a statement."""
-    # -I: neither the caller's folder nor PYTHON… variables have a say.
+    # -I: ignores the caller's directory and PYTHON… variables.
     program = f"{statement}\nimport sys, json\nprint(json.dumps(list(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True

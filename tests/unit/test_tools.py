@@ -53,7 +53,7 @@ def kept_files() -> list[Path]:
 
 
 def run_tool(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the commands, from another folder, with some variables set."""
+    """Run one of the commands, from another directory, with some variables set."""
     return subprocess.run(
         [CHECKOUT / name, *arguments],
         cwd="/",
@@ -107,7 +107,7 @@ def test_an_old_python_is_refused_in_one_line(name: str, tmp_path: Path) -> None
 
 
 def test_no_file_knows_the_machine_it_was_written_on() -> None:
-    """No file names a folder of one machine, or where packages are fetched from."""
+    """No file names a directory of one machine, or a server of packages."""
     # Put together here, so that this file does not find itself.
     folders = "work|root"
     hosts = "|".join(("py" + "pi[.-]", "python" + "hosted", "index" + "-url", "trusted" + "-host"))

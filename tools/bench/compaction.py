@@ -1,6 +1,6 @@
-"""Measure what compaction leaves: how much on disk, how fast it is read, and how much work it was.
+"""Measure the results of compaction: size on disk, speed of reads, and the work that it took.
 
-The messages are those of `conversation`. What has to be cold is read by a new process, the import left out.
+The messages are those of `conversation`. A new process makes cold reads; its imports are not counted.
 """
 
 import json
@@ -81,7 +81,7 @@ def last_cold(directory: Path) -> Result:
     with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
         fill(store.session("short"), 1_000)
         compact_quickly(store, "short")
-        # Whenever it has grown by this much, as in the background.
+        # After each growth by this size, as the background compactor does.
         for _ in range(0, MILLION, GROWN):
             fill(store.session("long"), GROWN)
             compact_quickly(store, "long")
@@ -117,7 +117,7 @@ def load_compacted(directory: Path) -> Result:
     decode = msgspec.json.Decoder().decode_lines
 
     def bare() -> list[Any]:
-        # Frames end with whole lines, so this is the same with less memory.
+        # Frames end with complete lines, so this gives the same result with less memory.
         return [decode(decompress(frame)) for frame in frames]
 
     assert len(session.messages()) == LOADED
@@ -214,7 +214,7 @@ def _cpu(action: Callable[[], object]) -> float:
 
 def linear(directory: Path) -> Result:
     """Bytes read and written by 120 compactions for each byte that a session grew by, and by 30."""
-    each = 400  # together they are more than the 8 MiB up to which segments are joined
+    each = 400  # together more than 8 MiB, the maximum size of joined segments
 
     def work(times: int) -> float:
         moved = appended = 0
@@ -296,7 +296,7 @@ def _pieces(size: int) -> Iterator[bytes]:
 
 
 def fill(session: hansard.Session, count: int) -> None:
-    """Append messages, a hundred at a time; after 50,000 they come again, too far away to be noticed."""
+    """Append messages, a hundred at a time; they repeat after 50,000, too far away for compression."""
     lines = _lines()
     for begin in range(0, count, 100):
         at = begin % len(lines)
@@ -319,7 +319,7 @@ def _reference() -> tuple[float, float]:
 
 
 def on_disk(directory: Path) -> tuple[int, int]:
-    """Return the bytes of all files of a store, and what they and their directories take in blocks."""
+    """Return the bytes of all files of a store, and of the blocks of files and directories."""
     size = blocks = 0
     for path, _, files in os.walk(directory):
         blocks += os.stat(path).st_blocks * 512

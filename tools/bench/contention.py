@@ -24,7 +24,7 @@ ROUNDS: Final = 5
 SECONDS: Final = 2.0
 #: Messages of the session that is compacted: 40 MB.
 COMPACTED: Final = 34_000
-#: Calls before the clock runs, which compile, open and cache things, and calls of a quiet store.
+#: Calls before the measurement, which compile, open and cache, and calls of an idle store.
 FIRST: Final = 200
 CALLS: Final = 2_000
 _MESSAGES: Final = messages(1_000)

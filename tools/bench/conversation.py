@@ -1,4 +1,4 @@
-"""Make up conversations that are like those of coding agents: prose, code, tool calls and their outputs.
+"""Generate conversations like those of coding agents: prose, code, tool calls and their outputs.
 
 Everything comes from a seed. Words have natural frequencies (Zipf's law with Mandelbrot's shift) over a
 vocabulary of 20,000; one in five is one of 400 that a session has a liking for. Sentences follow a small
@@ -65,7 +65,7 @@ def _vocabulary() -> list[str]:
             rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) + rng.choice(_ENDINGS)
         )
         found[word] = None
-    # The most frequent words are the shortest, by and large.
+    # Frequent words are mostly short.
     return sorted(found, key=lambda word: len(word) + rng.gauss(0, 2))
 
 
@@ -91,7 +91,7 @@ class Conversation:
         self._turn_to_other_files()
 
     def _turn_to_other_files(self) -> None:
-        """Begin with another part of the project: other files, names and favourite words."""
+        """Switch to another part of the project: other files, names and frequent words."""
         rng = self._rng
         self._favourites = [self._common() for _ in range(_FAVOURITES)]
         self._names = ["_".join(self._words(rng.choice((1, 2, 2, 3)))) for _ in range(80)]
@@ -218,7 +218,7 @@ class Conversation:
         return f"{self._clock}.{self._rng.randrange(1_000_000):06d}"
 
     def _use(self) -> tuple[str, dict[str, Any], str]:
-        """Return a tool's name, what it is called with, and what it answers."""
+        """Return a tool's name, its arguments and its output."""
         rng = self._rng
         path = rng.choice(list(self._files))
         lines = self._files[path]

@@ -19,7 +19,7 @@ import hansard
 from tools.bench import compaction
 from tools.bench.result import Result, claim_of
 
-#: What the session holds: with what a record has around it, 200 MB.
+#: The size of the session: 200 MB with the framing of records.
 MESSAGES: Final = 170_000
 WRITERS: Final = 4
 
@@ -29,7 +29,7 @@ ALONE: Final = 10.0
 PATIENCE: Final = 120.0
 AFTER: Final = 1.0
 
-#: How much longer than without the compaction an append may take.
+#: The tolerance of an append during the compaction.
 TARGET: Final = 0.050
 
 _WRITER: Final = """
@@ -206,7 +206,7 @@ def _judge(
 def _parted(
     found: list[list[tuple[float, float]]], begin: float
 ) -> tuple[list[float], list[float]]:
-    """Return how long things took before a moment, and from then on."""
+    """Return the durations before a moment, and after it."""
     without: list[float] = []
     during: list[float] = []
     for appends in found:

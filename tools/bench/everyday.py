@@ -1,4 +1,4 @@
-"""Measure what a session does all day: append, load, look, fork; and how long hansard takes to import.
+"""Measure the usual calls of a session: append, load, read, fork; and the import of hansard.
 
 Each measurement is a function that returns a `Result`; its docstring says what is compared.
 """
@@ -22,7 +22,7 @@ from tools.bench.workload import alternate, median_us, messages, seconds
 
 MESSAGES = messages(2_000)
 LONG = 100_000
-#: What a fork may take on disk, in bytes.
+#: Maximum bytes of a fork on disk.
 FORK = 2_000
 #: Maximum events for 2,000 streamed tokens.
 SEQS = 100
@@ -171,7 +171,7 @@ def jitter(directory: Path) -> Result:
     long_session(hansard.open(directory / "store", durability="os", auto_compact=False))
 
     async def beat(gaps: list[float]) -> None:
-        # The time that this process has worked, and not that of the others on the machine.
+        # Processor time of this process, without the other processes of the machine.
         last = time.process_time()
         while True:
             await asyncio.sleep(0.001)
@@ -326,14 +326,14 @@ def start(directory: Path) -> Result:
             "import time; start = time.perf_counter(); "
             f"{statement}; print(time.perf_counter() - start)"
         )
-        # With compiled files, as installed packages have them, also where they are turned off.
+        # With compiled files, as in installed packages, even if they are turned off.
         cached = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
         answer = subprocess.run(
             [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=cached
         )
         return float(answer.stdout) * 1000
 
-    # Not `import hansard` alone, which loads next to nothing: what every program asks for comes with it.
+    # Not only `import hansard`, which loads nearly nothing: with the name that every program uses.
     ours, theirs = "from hansard import open", "import msgspec"
     spent(ours)
     pairs = sorted((spent(ours) - (base := spent(theirs)), base) for _ in range(15))

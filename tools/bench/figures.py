@@ -1,4 +1,4 @@
-"""What a run has found, by system and name, and ratios of it."""
+"""The figures of a run, by system and name, and their ratios."""
 
 import statistics
 from collections import defaultdict
@@ -13,7 +13,7 @@ _COUNTS: Final = {
     "fork_ms": "forked_at",
     "list_ms": "listed",
 }
-#: How much two numbers may differ and still be the same size.
+#: How much two numbers may differ and still count as the same size.
 _NEAR: Final = 0.05
 
 
@@ -24,7 +24,7 @@ class Figures:
         self.values: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, system: str, found: dict[str, Any]) -> None:
-        """Keep what one process has found."""
+        """Add the figures of one process."""
         for name, value in found.items():
             self.values[system][name].append(value)
 
@@ -58,7 +58,7 @@ class Figures:
         return statistics.median(pairs) if pairs else None
 
     def alike(self, ours: str, theirs: str, name: str) -> bool:
-        """Tell whether a figure of two systems is of as many messages or sessions."""
+        """Return whether the figures of two systems are of equal numbers of messages or sessions."""
         if name not in _COUNTS:
             return True
         mine, other = self.get(ours, _COUNTS[name]), self.get(theirs, _COUNTS[name])

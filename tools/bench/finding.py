@@ -1,4 +1,4 @@
-"""Measure searching: how long a first index takes, what it weighs, and what a search costs after that.
+"""Measure searching: time and size of a first index, and the cost of a search after that.
 
     python -m tools.bench.finding [--megabytes 200] [--sqlite-utils PATH] [--json FILE]
 
@@ -44,7 +44,7 @@ def texts(megabytes: int) -> Iterator[str]:
 
 
 def fill(store: hansard.Store, megabytes: int) -> None:
-    """Say the texts, in many sessions."""
+    """Append the texts to many sessions."""
     batch: list[dict[str, object]] = []
     for place, text in enumerate(texts(megabytes)):
         batch.append({"role": ("user", "assistant")[place % 2], "content": text})
@@ -105,7 +105,7 @@ def milliseconds(action: Callable[[], object], count: int = 15) -> float:
 
 
 def searches(path: Path) -> dict[str, float]:
-    """Return what searches cost once the index is there, in milliseconds."""
+    """Return the cost of searches with an existing index, in milliseconds."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         sample = next(texts(1)).split()
         common, rare = min(sample, key=len), max(sample, key=len)

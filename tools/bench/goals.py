@@ -1,4 +1,4 @@
-"""The fifteen rows that docs/benchmarks.md begins with: what each process, writer and reader should cost.
+"""The first rows of docs/benchmarks.md: the cost of processes, writers and readers, with goals.
 
 Each is a ratio of two things that were measured alternately in one run, and has its goal as its target.
 """
@@ -35,7 +35,7 @@ def load_lmdb(directory: Path) -> Result:
 
 
 class Goal(NamedTuple):
-    """A measurement of a row, and why it misses its goal, if it is known to."""
+    """A measurement of a row, and the cause if it is known to miss its goal."""
 
     row: int
     label: str
@@ -173,7 +173,7 @@ def write(results: Sequence[Result], about: str) -> None:
 
 
 def _written(page: str) -> dict[str, Result]:
-    """Return the results that the page has, by what they compare."""
+    """Return the results on the page, by what they compare."""
     found = {}
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]

@@ -1,4 +1,4 @@
-"""Notice a clear loss of speed: a few ratios to what they stand on, in one short run, with wide margins.
+"""Detect a large loss of speed: ratios to the calls below, in one short run, with wide margins.
 
     python -m tools.bench.guard          exit 1 if a ratio is beyond its bound in every one of five tries
 The bounds are about twice what a busy machine shows, so that what fails here is a change of the code and
@@ -33,7 +33,7 @@ class Bound(NamedTuple):
     """A ratio that must stay below a bound."""
 
     name: str
-    #: One try: what is measured, over the bare calls.
+    #: One try: the measured call over the bare calls.
     measure: Callable[[], float]
     bound: float
 
@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Whether one try at least was within the bound."""
+        """Whether at least one try was within the bound."""
         return self.ratio <= self.bound
 
 
@@ -64,7 +64,7 @@ def judge(bounds: Iterable[Bound], tries: int = TRIES) -> list[Finding]:
 
 
 def bounds_in(directory: Path) -> list[Bound]:
-    """Return what is looked at: stores and files are made in a directory."""
+    """Return the ratios to measure; stores and files are created in a directory."""
     store = hansard.open(directory / "store", durability="os", auto_compact=False)
     long, short = store.session("long"), store.session("short")
     for _ in range(0, LONG, 1_000):
@@ -124,7 +124,7 @@ def bounds_in(directory: Path) -> list[Bound]:
 
 
 def main() -> int:
-    """Look, say it, and exit 1 on a clear regression."""
+    """Measure, print, and exit with 1 on a clear regression."""
     begin = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="hansard-guard-"))
     try:

@@ -1,4 +1,4 @@
-"""Measure a first listing, a first search, and a search for a frequent word, each compared with one by hand.
+"""Measure a first listing, a first search, and a search for a frequent word, compared with SQLite by hand.
 
 By hand, a listing reads each log and writes a row of SQLite, without checksums, forks or redactions. A search
 is FTS5 over the texts, ready-made, as `sqlite-utils enable-fts` creates it. Both are measured alternately.

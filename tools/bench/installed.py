@@ -22,7 +22,7 @@ def python() -> Path:
 
 
 def prepare() -> dict[str, str]:
-    """Make the environment if there is none, or another list of peers; return what is left out, and why."""
+    """Create the environment if it is missing or the list of peers changed; return omitted peers and why."""
     wanted = requirements()
     try:
         stamp = json.loads(_STAMP.read_text())
@@ -51,13 +51,13 @@ def prepare() -> dict[str, str]:
 
 
 def requirements() -> list[str]:
-    """Return what hansard needs, and the group of the peers."""
+    """Return the requirements of hansard and of the group of peers."""
     pyproject = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     return [*pyproject["project"]["dependencies"], *pyproject["dependency-groups"]["bench"]]
 
 
 def versions(packages: list[str]) -> dict[str, str]:
-    """Return the versions of installed packages; one that is not there is not in it."""
+    """Return the versions of installed packages, without missing ones."""
     code = (
         "import importlib.metadata as m, json, sys\n"
         "found = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
@@ -71,7 +71,7 @@ def versions(packages: list[str]) -> dict[str, str]:
 
 
 def _pip(wanted: list[str]) -> str | None:
-    """Install; return None, or why not."""
+    """Install; return the reason of a failure, or None."""
     command = [str(python()), "-m", "pip", "install", "--quiet", "--no-input", *wanted]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode == 0:

@@ -1,4 +1,4 @@
-"""What the machine and Python allow: the bare calls that every store is made of."""
+"""The limits of the machine and of Python: the bare calls that every store makes."""
 
 import fcntl
 import os

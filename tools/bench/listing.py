@@ -83,7 +83,7 @@ def _milliseconds(call: Callable[[], object]) -> float:
 
 
 def _in_turn(*calls: Callable[[], object]) -> list[float]:
-    """Return the median of each, measured in turn so that what disturbs one disturbs all."""
+    """Return the median of each, measured in turn, so that a disturbance affects all."""
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(_ROUNDS):
         for place, call in enumerate(calls):
@@ -92,7 +92,7 @@ def _in_turn(*calls: Callable[[], object]) -> list[float]:
 
 
 def measure(directory: Path, count: int) -> dict[str, float]:
-    """Fill a store, and return milliseconds by what was done."""
+    """Fill a store, and return milliseconds by call."""
     found: dict[str, float] = {}
     with hansard.open(directory / "store", durability="os", auto_compact=False) as store:
         fill(store, count)
@@ -131,7 +131,7 @@ def measure(directory: Path, count: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, and say it."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

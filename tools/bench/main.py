@@ -1,6 +1,6 @@
 """Measure hansard against bare system calls and other systems, as ratios within one run.
 
-Absolute times mean little on a shared machine; ratios of neighbours mean something.
+Absolute times vary on a shared machine; ratios of adjacent measurements vary less.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from tools.bench.peers_run import Run, machine
 from tools.bench.result import Result, table
 from tools.bench.scale import SCALES
 
-#: What is measured together: the first group if none is named.
+#: Groups of measurements; the first is the default.
 GROUPS: dict[str, list[Callable[[Path], Result]]] = {
     "everyday": everyday.ALL,
     "processes": processes.ALL,

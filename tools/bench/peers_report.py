@@ -18,7 +18,7 @@ END: Final = "<!-- to here -->"
 
 
 class Report:
-    """All that is to be said of one run."""
+    """All results of one run."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Report:
         return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
 
     def plots(self) -> dict[str, tuple[str, str]]:
-        """Return the plots by name: what each shows, and its SVG."""
+        """Return the plots by name: title and SVG."""
         title = {name: entry.title for name, entry in KNOWN.items()}
         growth = {
             title[name]: [(float(length), us) for length, us in found.items()]
@@ -225,7 +225,7 @@ class Report:
 
 
 def between_marks(text: str, new: str, begin: str = BEGIN) -> str:
-    """Return a page with what is between its marks replaced."""
+    """Return a page with the text between its marks replaced."""
     pattern = re.compile(re.escape(begin) + r".*?" + re.escape(END), re.DOTALL)
     if not pattern.search(text):
         raise ValueError(f"the page has no marks; put these two lines into it: {begin} {END}")

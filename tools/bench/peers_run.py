@@ -22,11 +22,11 @@ from tools.bench.peers import KNOWN
 from tools.bench.scale import Scale
 from tools.bench.verdicts import Verdict, verdicts
 
-#: What is measured in hansard's own process against the bare calls; a session of 1,000,000 in full.
+#: Measured in hansard's process against the bare calls; in full with a session of 1,000,000.
 EVERYDAY: Final = (
     "append_os", "append_sync", "append_long", "threads", "tasks_16", "load", "load_json", "start",
 )  # fmt: skip
-#: What takes long to make ready is measured in one round.
+#: Workloads with a slow preparation are measured in one round.
 _ONCE: Final = {"growth", "listing", "disk"}
 _STEPS: Final = (
     ("append",),
@@ -41,13 +41,13 @@ _STEPS: Final = (
     ("writers:processes:4:one",),
     ("writers:processes:4:many",),
 )
-#: Reading does not depend on how an append was made durable: those that sync do only this.
+#: Workloads of systems that sync: reads do not depend on durability.
 _SYNCED: Final = {"append", "batch", "fork"}
 _TIMEOUT: Final = 600.0
 
 
 class Run:
-    """One run: where it works, and what it has found so far."""
+    """One run: its directory, and its figures so far."""
 
     def __init__(self, scale: Scale, wanted: list[str], *, say: bool = True) -> None:
         self.scale = scale
@@ -68,14 +68,14 @@ class Run:
             "PYTHONPATH": os.pathsep.join(
                 [str(installed.CHECKOUT / "src"), str(installed.CHECKOUT)]
             ),
-            # With compiled files, as installed packages have them; and without a home to write to.
+            # With compiled files, as in installed packages, and without a writable home.
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONWARNINGS": "ignore",
             "HOME": str(self._root),
         }
 
     def everything(self) -> list[Verdict]:
-        """Measure all there is; return the rows of the issue."""
+        """Measure everything; return the rows of the report."""
         try:
             self._material()
             self._limits()
@@ -95,7 +95,7 @@ class Run:
         return verdicts(self.figures, self.scale)
 
     def _material(self) -> None:
-        """Write the sessions that `disk` keeps, once for all."""
+        """Write the sessions of `disk` once, for all systems."""
         with (self._root / "material.jsonl").open("w") as file:
             for number in range(self.scale.kept):
                 file.write(json.dumps(conversation(number, 50)) + "\n")
@@ -118,23 +118,23 @@ class Run:
                 self._order(name, list(step), keep=step == ("filled",), again=step == ("read",))
 
     def _heavy(self, name: str) -> None:
-        """Measure what is slow to start, with as few starts as there can be."""
+        """Measure systems that start slowly, with as few starts as possible."""
         alone = ["append", "growth", "batch", "fork", "listing", "disk", "filled"]
         self._order(name, alone, keep=True)
-        # By a new process, which has no memory yet of what it filled.
+        # In a new process, which has nothing cached.
         seen = self.scale.rounds > 1 or name == "openai"
         self._order(name, ["read", "seen"] if seen else ["read"], again=True)
         if self.scale.rounds > 1:
             self._order(name, ["writers:processes:4:one", "writers:processes:4:many"])
 
     def _writers(self) -> None:
-        """Threads, tasks and processes, in numbers, on one session and on many."""
+        """Numbers of threads, tasks and processes, on one session and on many."""
         for kind in ("threads", "tasks", "processes"):
             names = [
                 f"writers:{kind}:{count}:{where}"
                 for count in self.scale.writers
                 for where in ("one", "many")
-                # One writer has one session; four processes were measured in turn already.
+                # One writer has one session; four processes were measured before.
                 if (count, where) != (1, "many") and (kind, count) != ("processes", 4)
             ]
             for name in self.systems:
@@ -155,7 +155,7 @@ class Run:
         shutil.rmtree(directory, ignore_errors=True)
 
     def _start(self, name: str) -> None:
-        """Measure what it takes to import a system and to open it, and the memory of that."""
+        """Measure time and memory of the import and the opening of a system."""
         code = (
             "import resource, sys, time; from pathlib import Path\n"
             "from tools.bench.peers import class_of\n"
@@ -165,7 +165,7 @@ class Run:
             "print(); print(time.perf_counter() - begin, r() - before)"
         )
         begin, times = time.perf_counter(), []
-        # The first compiles; a quick look takes what is there.
+        # The first import compiles; a quick run keeps its result.
         for _ in range(3 if KNOWN[name].light else min(2, self.scale.rounds)):
             directory = tempfile.mkdtemp(dir=self._root)
             done = self._process([str(installed.python()), "-c", code, name, directory])
@@ -174,7 +174,7 @@ class Run:
         self._tell(begin, f"{name}: start")
         if times:
             taken, memory = min(times)
-            # The system counts in kilobytes, but for macOS.
+            # In kilobytes, except on macOS.
             unit = 1e6 if sys.platform == "darwin" else 1e3
             self.figures.add(name, {"start_ms": taken * 1000, "start_mb": memory / unit})
 
@@ -187,7 +187,7 @@ class Run:
         again: bool = False,
         **more: Any,
     ) -> None:
-        """Have a process do some workloads, and keep what it has found; with `again`, where one was kept."""
+        """Run workloads in a process, and keep its figures; with `again`, in a directory that was kept."""
         directory = self._root / f"kept-{name}"
         if not keep and not again:
             directory = Path(tempfile.mkdtemp(dir=self._root))
@@ -235,7 +235,7 @@ class Run:
 
 
 def machine(versions: dict[str, str]) -> dict[str, Any]:
-    """Return where and when this was measured."""
+    """Return the place and time of the measurements."""
     import sqlite3
 
     return {

@@ -1,7 +1,6 @@
 """Measure a store in PostgreSQL against bare statements on the same server, and two other systems.
 
-Server and clients share one machine, without a network: what is measured is the
-work and not the way.
+Server and clients share one machine, so the time of a network is not included.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ APPENDS: Final = 1_000
 EVENTS: Final = 10_000
 WRITERS: Final = 16
 SECONDS: Final = 4.0
-#: Sessions that are made and described one by one, and how often each is then repeated by SQL.
+#: Sessions that are created one by one, and how often SQL then copies each.
 MADE: Final = 1_000
 TIMES: Final = 100
 LISTED: Final = 1_000
@@ -85,7 +84,7 @@ def pg_append(directory: Path) -> Result:
 
 
 def _per_second(store: hansard.Store, writers: int) -> float:
-    """Return how many appends a second some threads get done, all to one session."""
+    """Return the appends a second of some threads, all to one session."""
     counts = [0] * writers
     stop = threading.Event()
     session = store.session("hot")

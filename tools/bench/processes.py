@@ -1,4 +1,4 @@
-"""Measure what a new process pays: an append, a read, and the command.
+"""Measure the cost of a new process: an append, a read, and the command.
 
 A hook, a worker of a job queue and the command are new processes each time. What they use of the processor is
 compared, not the time that they take: a busy machine doubles the second, and hardly changes the first. Each
@@ -69,7 +69,7 @@ def new_process_read(directory: Path) -> Result:
 
 
 def append_over_sqlite(ours: str, theirs: str, rounds: int) -> float:
-    """Return how many times what `sqlite3` uses a new process uses that appends one message."""
+    """Return the processor time of a new process that appends one message, over that of `sqlite3`."""
     nothing, one, other = least(
         [_NOTHING, ("-c", _APPEND, ours), ("-c", _APPEND_SQLITE, theirs)], rounds
     )
@@ -114,13 +114,13 @@ def prepare(directory: Path) -> tuple[str, str]:
 def least(programs: Sequence[Sequence[str]], rounds: int) -> list[float]:
     """Return the least processor time of each program of Python, in milliseconds."""
     for program in programs:
-        _spent(program)  # compiles what is not compiled yet
+        _spent(program)  # compiles the modules
     turns = [[_spent(program) for program in programs] for _ in range(rounds)]
     return [min(column) for column in zip(*turns, strict=True)]
 
 
 def _spent(arguments: Sequence[str]) -> float:
-    # With compiled files, as installed packages have them, also where they are turned off.
+    # With compiled files, as in installed packages, even if they are turned off.
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     child = os.posix_spawn(

@@ -1,4 +1,4 @@
-"""What a measurement found, and how it is shown."""
+"""The result of a measurement, and its line in a report."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Result(NamedTuple):
     target: float
     #: Whether a higher ratio is better.
     more: bool = False
-    #: What else is worth knowing, in sentences.
+    #: Notes, in sentences.
     note: str = ""
 
     @property
@@ -25,12 +25,12 @@ class Result(NamedTuple):
 
 
 def claim_of(function: Callable[..., object]) -> str:
-    """Return what a measurement compares, as its docstring says."""
+    """Return what a measurement compares, from its docstring."""
     return (function.__doc__ or "").strip().rstrip(".")
 
 
 def table(results: list[Result]) -> str:
-    """Return results as a table, and what else is to be said of them."""
+    """Return results as a table, with their notes."""
     lines = [
         "| what | hansard | limit | ratio | target | met |",
         "| --- | --- | --- | --- | --- | --- |",

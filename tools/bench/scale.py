@@ -1,4 +1,4 @@
-"""How much is measured: a quick look, or in full."""
+"""The sizes of a quick run and of a full one."""
 
 from typing import Final, NamedTuple
 
@@ -8,9 +8,9 @@ class Scale(NamedTuple):
 
     #: Appends that are timed, one at a time.
     appends: int
-    #: Seconds that a timed loop may take; what a slow system reached in them is reported.
+    #: Maximum seconds of a timed loop; the report has how far a slow system came.
     budget: float
-    #: Seconds that filling may take; those that are measured in turn with hansard have twelve times as long.
+    #: Maximum seconds to fill a store; twelve times as many for systems measured in turn with hansard.
     filling: float
     #: Lengths at which an append is timed.
     lengths: tuple[int, ...]
@@ -20,7 +20,7 @@ class Scale(NamedTuple):
     loaded: int
     #: Sessions that are listed.
     listed: int
-    #: Sessions of 50 messages each, for what they take on disk.
+    #: Sessions of 50 messages each, for their size on disk.
     kept: int
     #: How often the light systems are measured, in turn.
     rounds: int

@@ -1,6 +1,6 @@
 """Draw plots as SVG: lines on logarithmic axes, and bars.
 
-Plain text that a browser shows and a diff can be read of; ours is drawn last, and thick.
+Plain text, so that a diff is readable. hansard is drawn last, with a thick line.
 """
 
 import math
@@ -20,7 +20,7 @@ _OURS: Final = "#c0182a"
 
 
 def lines(title: str, series: Series, *, x: str, y: str) -> str:
-    """Return lines through points on logarithmic axes; a line of ours begins with `hansard`."""
+    """Return lines through points on logarithmic axes; names of our lines begin with `hansard`."""
     height = 440
     points = [point for line in series.values() for point in line]
     if not points:

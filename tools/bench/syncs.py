@@ -1,7 +1,6 @@
 """Count the syncs of a system's appends, as the kernel sees them.
 
-What a system promises is one thing and what it asks of the disk another; systems are compared with such as
-ask for the same.
+A system may sync less often than it promises. Each is compared with systems that sync equally often.
 """
 
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 _CALLS: Final = "fsync,fdatasync,msync,sync_file_range"
-#: A descriptor that does not exist: a sync of it marks a place in the trace.
+#: A descriptor that does not exist: its sync is a mark in the trace.
 MARK: Final = 987_654_321
 _MARK: Final = re.compile(rf"\bfsync\({MARK}\)")
 _DONE: Final = re.compile(r"\)\s+= 0$")
@@ -22,7 +21,7 @@ SYNCED: Final = 0.9
 
 
 def available() -> bool:
-    """Tell whether syncs can be counted here."""
+    """Return whether syncs can be counted here."""
     return shutil.which("strace") is not None
 
 
@@ -49,12 +48,12 @@ def between_marks(trace: str) -> int | None:
     marks = [place for place, line in enumerate(lines) if _MARK.search(line)]
     if len(marks) != 2:  # noqa: PLR2004 - before and after
         return None
-    # A call that another thread interrupted has two lines; the second ends as a whole one does.
+    # A call that another thread interrupted has two lines; the second ends like a complete one.
     return sum(bool(_DONE.search(line)) for line in lines[marks[0] + 1 : marks[1]])
 
 
 def durability(count: float | None) -> str:
-    """Return what an append survives, by the syncs that it took."""
+    """Return what an append survives, from the number of its syncs."""
     if count is None:
         return "not counted"
     return "sync" if count >= SYNCED else "os"

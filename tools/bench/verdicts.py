@@ -1,4 +1,4 @@
-"""What hansard must show, row by row, and whether it does.
+"""The targets of hansard, row by row, and whether it meets them.
 
 Each row is a ratio of two things that were measured in turn in the same run: either against the bare calls
 below hansard (the `everyday` measurements) or against peers.
@@ -11,9 +11,9 @@ from tools.bench.figures import Figures
 from tools.bench.peers import KNOWN
 from tools.bench.scale import Scale
 
-#: A peer by hand can also read on from a place; this row is about those that are used as their makers show.
+#: Peers written for this benchmark can continue to read at a place; this row compares the others.
 _REREAD = ["lmdb_os", "openai"]
-#: Those that keep a message as it is; the others keep its text, without the calls of tools.
+#: Systems that keep a message unchanged; the others keep its text, without tool calls.
 _WHOLE = ["sqlite_normal", "lmdb_os", "openai", "langgraph", "eventsourcing"]
 #: Milliseconds that the import of hansard may take longer than that of msgspec.
 IMPORT = 20.0
@@ -21,7 +21,7 @@ FORK = 2_048
 
 
 class Verdict(NamedTuple):
-    """A row: what was compared, what came out, and what had to."""
+    """A row: what was compared, the result, and the target."""
 
     workload: str
     against: str
@@ -68,7 +68,7 @@ def _peer(
     target: float,
     unit: str,
 ) -> Verdict:
-    """Compare a time, or another thing of which less is better."""
+    """Compare a time, or another figure of which less is better."""
     mine, other = figures.get(ours, name), figures.get(theirs or "", name)
     if theirs is None or mine is None or other is None or not figures.alike(ours, theirs, name):
         return Verdict(
@@ -186,5 +186,5 @@ def _rest(figures: Figures, scale: Scale) -> Iterator[Verdict]:
 
 
 def _number(value: float) -> str:
-    """Return a number with three digits that count."""
+    """Return a number with three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004

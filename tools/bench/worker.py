@@ -1,4 +1,4 @@
-"""Do one thing with one system, in this process, and print what was found as the last line, in JSON.
+"""Run workloads of one system in this process, and print the figures as the last line, in JSON.
 
 python -m tools.bench.worker '{"system": …, "workloads": […], "scale": …, "directory": …}'
 """
@@ -15,7 +15,7 @@ from tools.bench.scale import Scale
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the arguments say."""
+    """Run the workloads of the arguments."""
     if arguments[0] == "--echo":
         workloads.echo(arguments[1], Path(arguments[2]), sys.stdin.buffer)
         return 0
@@ -34,7 +34,7 @@ def obey(order: dict[str, Any]) -> dict[str, Any]:
     root = Path(order["directory"])
     found: dict[str, Any] = {}
     for name in order["workloads"]:
-        # `read` reads what `filled` has made; everything else begins on a fresh directory.
+        # `read` reads the session of `filled`; all others begin in a new directory.
         directory = root / ("filled" if name in {"filled", "read"} else name.replace(":", "-"))
         directory.mkdir(parents=True, exist_ok=True)
         begin = time.perf_counter()

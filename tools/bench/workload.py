@@ -1,4 +1,4 @@
-"""Messages to measure with, and how a measurement is taken."""
+"""Messages for measurements, and functions that measure."""
 
 import random
 import statistics
@@ -56,7 +56,7 @@ def alternate(
 ) -> tuple[float, float, float]:
     """Measure two things in turn; return the medians, and the median of their ratios.
 
-    In turn, since the machine's mood changes: each ratio is of neighbours.
+    In turn, because the speed of the machine changes: each ratio is of adjacent measurements.
     """
     pairs = [(ours(), limit()) for _ in range(rounds)]
     return (

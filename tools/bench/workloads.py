@@ -1,4 +1,4 @@
-"""What each system is made to do: one function for each workload, run in a separate process.
+"""The workloads: one function each, run in a separate process.
 
 A function gets a system, a scale and a directory, and returns figures by name. Where a system lacks the
 operation, nothing is returned; where it is too slow for the scale, the figure is of as many messages as it
@@ -30,7 +30,7 @@ MESSAGES: Final = messages(2_000)
 #: Messages of one call when a session is filled; more for those that write the whole list each time.
 CHUNK: Final = 100
 WHOLE: Final = 1_000
-#: A word that is nowhere in the made-up messages but where `disk` puts it.
+#: A word that only the messages of `disk` contain.
 RARE: Final = "quintessence"
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -45,7 +45,7 @@ def append(system: str, scale: Scale, directory: Path) -> Figures:
 
 
 def syncs(system: str, scale: Scale, directory: Path) -> Figures:
-    """Append between two marks that a tracer can see: syncs of a descriptor that is none."""
+    """Append between two marks in a trace: syncs of an invalid descriptor."""
     del scale
     count = 40
     peer = class_of(system)(directory)
@@ -91,7 +91,7 @@ def batch(system: str, scale: Scale, directory: Path) -> Figures:
 
 
 def filled(system: str, scale: Scale, directory: Path) -> Figures:
-    """Make the session that `read` reads: as long as the system manages in time."""
+    """Create the session for `read`: as long as the system can in the given time."""
     peer = class_of(system)(directory)
     wanted = scale.loaded if _fast(system) else scale.common
     reached = fill(peer, "s", wanted, _patience(system, scale))
@@ -106,7 +106,7 @@ def read(system: str, scale: Scale, directory: Path) -> Figures:
     The file is in the operating system's cache.
     """
     kind = class_of(system)
-    # What is imported at the first call is not what is measured.
+    # Imports of the first call are not measured.
     warm_up = kind(directory / "other") if _made(directory / "other") else None
     if warm_up is not None:
         warm_up.append("o", MESSAGES[0])
@@ -146,7 +146,7 @@ def read(system: str, scale: Scale, directory: Path) -> Figures:
 
 
 def seen(system: str, scale: Scale, directory: Path) -> Figures:
-    """Another process appends: what a warm handle takes to see it, and to have the whole list again."""
+    """Another process appends: the time until a warm handle sees it, and until it has the complete list."""
     kind = class_of(system)
     peer = kind(directory)
     count = fill(peer, "s", scale.common, scale.filling)
@@ -155,7 +155,7 @@ def seen(system: str, scale: Scale, directory: Path) -> Figures:
     reader.load("s")
     looks, again = [], []
     with other_writer(system, directory) as write:
-        # Each alone: after a full load, the processor's caches are full of it.
+        # Each alone: a full load fills the processor's caches.
         if kind.has("after"):
             for _ in range(15):
                 write()
@@ -179,7 +179,7 @@ def seen(system: str, scale: Scale, directory: Path) -> Figures:
 
 
 def fork(system: str, scale: Scale, directory: Path) -> Figures:
-    """Fork a session, or copy it where people do that; what it takes on disk; and, in turn, begin one."""
+    """Fork a session, or copy it where people do that; its size on disk; and, in turn, create one."""
     kind = class_of(system)
     if not kind.has("fork"):
         return {}
@@ -245,7 +245,7 @@ def disk(system: str, scale: Scale, directory: Path, material: Path) -> Figures:
             if _fast(system):
                 _put(peer, f"session-{number}", said)
             else:
-                # As it comes about: some keep the whole list once more with each step.
+                # Message by message: some systems store the complete list again with each one.
                 for message in said:
                     peer.append(f"session-{number}", message)
             kept += 1
@@ -258,7 +258,7 @@ def disk(system: str, scale: Scale, directory: Path, material: Path) -> Figures:
         times = within(lambda: seconds(lambda: peer.search(RARE)), 5, scale.budget)
         found["search_ms"] = statistics.median(times) * 1000
         peer.close()
-        with contextlib.suppress(OSError):  # derived, and no part of what the messages take
+        with contextlib.suppress(OSError):  # derived, so not a part of the messages' size
             for file_ in (directory / "store").glob("index*"):
                 file_.unlink()
         peer = kind(directory)
@@ -277,7 +277,7 @@ ALL: Final[dict[str, Callable[..., Figures]]] = {
 
 
 def timed(action: Callable[[int], object], count: int, budget: float) -> tuple[float, int]:
-    """Repeat an action, at most so long; return its median in microseconds, and how often it ran."""
+    """Repeat an action for some seconds; return its median in microseconds, and the number of runs."""
     taken: list[int] = []
     end = time.perf_counter() + budget
     while len(taken) < count and (len(taken) < 3 or time.perf_counter() < end):  # noqa: PLR2004
@@ -288,7 +288,7 @@ def timed(action: Callable[[int], object], count: int, budget: float) -> tuple[f
 
 
 def within(action: Callable[[], float], count: int, budget: float) -> list[float]:
-    """Measure some times, once at least, and at most so long."""
+    """Measure repeatedly: at least once, for at most some seconds."""
     end = time.perf_counter() + budget
     found = [action()]
     while len(found) < count and time.perf_counter() < end:
@@ -297,7 +297,7 @@ def within(action: Callable[[], float], count: int, budget: float) -> list[float
 
 
 def fill(peer: Peer, session: str, count: int, budget: float) -> int:
-    """Append messages as fast as the system can, at most so long; return how many."""
+    """Append messages as fast as possible for at most some seconds; return their number."""
     end = time.perf_counter() + budget
     done = 0
     step = (CHUNK if type(peer).has("after") else WHOLE) if type(peer).has("extend") else 1
@@ -328,7 +328,7 @@ def resident() -> int:
 
 @contextlib.contextmanager
 def other_writer(system: str, directory: Path) -> Iterator[Callable[[], None]]:
-    """Start a process that appends one message whenever it is told to."""
+    """Start a process that appends one message on request."""
     command = [sys.executable, "-m", "tools.bench.worker", "--echo", system, str(directory)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -347,10 +347,10 @@ def other_writer(system: str, directory: Path) -> Iterator[Callable[[], None]]:
 
 
 def echo(system: str, directory: Path, lines: Iterable[bytes]) -> None:
-    """Be the other process: append a message for each line, and say so."""
+    """Run as the other process: append a message for each line, and confirm it."""
     peer = class_of(system)(directory)
     if system.startswith("pydantic") or system == "strands":
-        # What a run holds or counts must be known before it continues.
+        # The run's state must be loaded before the measurement.
         _resume(peer)
     for place, _ in enumerate(lines):
         peer.append("s", _message(place))
@@ -383,7 +383,7 @@ def _fast(system: str) -> bool:
 
 
 def _patience(system: str, scale: Scale) -> float:
-    """Return how long a system may fill: those that are compared have to get to the same size."""
+    """Return the time to fill a store: compared systems need the same size."""
     return scale.filling * (12 if _fast(system) else 1)
 
 

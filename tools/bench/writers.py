@@ -1,8 +1,7 @@
 """Many writers at the same time: threads, tasks and processes, on one session and on many.
 
-Each writer appends for as long as the budget says, and every message says who it is from and which of his
-it is. What was acknowledged is looked for afterwards through a fresh handle: lost and duplicated messages are
-counted.
+Each writer appends until the budget ends. Every message has its writer and its number.
+A new handle then counts lost and duplicated ones among the acknowledged messages.
 """
 # ruff: noqa: FBT001 - on one session or on many is part of what a workload is, and comes from its name
 
@@ -27,7 +26,7 @@ _TEXT = "the session store keeps every message in order and a reader sees a pref
 def writers(
     system: str, scale: Scale, directory: Path, kind: str, count: int, many: bool
 ) -> dict[str, Any]:
-    """Let `count` writers append; return their rate, and what became of the messages."""
+    """Let `count` writers append; return their rate, and the lost and doubled messages."""
     peers = class_of(system)
     if (kind == "tasks" and not peers.has("append_async")) or not (
         many or count == 1 or peers.shared
@@ -57,7 +56,7 @@ Said = tuple[list[str], int]
 
 
 def write(peer: Peer, number: int, many: bool, budget: float) -> Said:
-    """Be one writer: append until the time is over; return what was acknowledged, and how many were not."""
+    """Append until the time is over; return acknowledged messages and the number of refused ones."""
     session = _session(number, many=many)
     names: list[str] = []
     refused = 0
@@ -76,9 +75,9 @@ def write(peer: Peer, number: int, many: bool, budget: float) -> Said:
 
 
 def one_of_many(system: str, directory: Path, number: int, many: bool, budget: float) -> None:
-    """Be a process that writes: say that it is ready, wait for a line, and say what was written."""
+    """Run as a writing process: report that it is ready, wait for a line, and report what was written."""
     peer = class_of(system)(directory)
-    # The first append imports, opens and makes things, which is not what is measured.
+    # The first append, which imports and opens, is not measured.
     peer.append(_session(number, many=many), _message("begin"))
     print("ready", flush=True)
     sys.stdin.buffer.readline()

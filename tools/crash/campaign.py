@@ -84,7 +84,7 @@ def chosen(asked: str | None) -> list[Source]:
     """Return the requested rows."""
     if asked is None:
         return sources()
-    # A row that was not requested need not work.
+    # A row that was not requested may be broken.
     broken: list[str] = []
     every = sources(broken)
     numbers = {int(number) for number in asked.split(",")} - {LEFT_OVER.number}
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace, report: Report, console: Console, place: st
             begun = time.monotonic()
             cases = source.cases(count, report.seed)
             if options.case:
-                # All of them are made, so that this one is the one that it was.
+                # Create all cases, so that the chosen one is the same as in the first run.
                 cases = (case for case in cases if case.label in options.case)
             if options.seconds:
                 until = begun + options.seconds
@@ -154,7 +154,7 @@ def main(given: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="hansard-campaign-") as place:
         report = Report(seed, scale, machine=machine(place))
-        # What is made here to choose cases from goes with the rest.
+        # The children remove the stores that were created here to choose cases.
         before, tempfile.tempdir = tempfile.tempdir, place
         try:
             run(options, report, console, place)

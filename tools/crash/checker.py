@@ -14,25 +14,25 @@ import hansard
 from tools.crash import ledger as ledgers
 from tools.crash.workloads import message, open_store
 
-#: What makes a session be there once it is done, and what makes it go.
+#: Operations that create a session, and operations that remove one.
 _COMES = frozenset({"append", "import", "fork", "restore"})
 _GOES = frozenset({"delete", "purge"})
 
 
 class Expected(NamedTuple):
-    """What may be found of one session."""
+    """What may be found in one session."""
 
-    #: Whether it may be there, and whether it may be missing.
+    #: Whether it may exist, and whether it may be missing.
     may_be: bool
     may_lack: bool
-    #: Each batch, with who said it and whether it was acknowledged.
+    #: Each batch, its writer, and whether it was acknowledged.
     batches: list[tuple[str, tuple[str, ...], bool]]
     #: Damage was repaired: the beginning of a batch that was not acknowledged may be there (decision 0027).
     repaired: bool = False
 
 
 def expected_of(steps: list[ledgers.Step]) -> dict[str, Expected]:
-    """Return what ledgers lead one to expect, session by session."""
+    """Return the expected content of each session, from the ledgers."""
     found: dict[str, Expected] = {}
     for step in steps:
         before = found.get(step.session, Expected(may_be=False, may_lack=True, batches=[]))
@@ -49,7 +49,7 @@ def expected_of(steps: list[ledgers.Step]) -> dict[str, Expected]:
 
 
 def _add(batches: list[tuple[str, tuple[str, ...], bool]], step: ledgers.Step) -> None:
-    """Add a batch; one that was tried before, with its key, is still one."""
+    """Add a batch; a retry with the same key is the same batch."""
     for place, (writer, ids, done) in enumerate(batches):
         if ids == step.ids:
             batches[place] = (writer, ids, done or step.done)
@@ -66,14 +66,14 @@ def check(
     go_on: bool = True,
     heard: tuple[str, set[tuple[int, int]]] | None = None,
 ) -> dict[str, Any]:
-    """Return what is wrong with a store, in words, and what else was found. For a nursery without the shim.
+    """Describe what is wrong with a store, and what else was found. For a nursery without the shim.
 
     Args:
         path: the store.
         ledger: the ledgers of all that was done to it, in order.
-        damage: damage that is located counts as found, and must be mendable.
+        damage: located damage counts as found, and must be repairable.
         prefix: of each writer only a prefix need be there, as after a power cut with durability "os".
-        go_on: let the store work on, and look again.
+        go_on: use the store again, and repeat the check.
         heard: a ledger of which only these steps, by process and number, count as acknowledged.
     """
     steps = ledgers.read(ledger)
@@ -103,7 +103,7 @@ def _required(expected: dict[str, Expected]) -> Iterator[str]:
 def _look(
     store: hansard.Store, expected: dict[str, Expected], *, damage: bool, prefix: bool
 ) -> Iterator[str]:
-    """Compare all that a stranger can see with what is expected."""
+    """Compare everything that another process can read with what is expected."""
     present = set()
     for session, what in expected.items():
         if not session:
@@ -114,7 +114,7 @@ def _look(
         if there and not what.may_be:
             yield f"{session} is there"
         elif not there and not what.may_lack and not prefix:
-            yield f"{session} is gone"
+            yield f"{session} is missing"
         elif there:
             yield from _compare(store.session(session), what, damage=damage, prefix=prefix)
     listed = {info.id for info in store.sessions(limit=1000).items}
@@ -140,7 +140,7 @@ def _compare(
 
 
 def compare_ids(ids: list[str], what: Expected, *, prefix: bool = False) -> Iterator[str]:
-    """Say what is wrong with the messages of a session, each named by its id."""
+    """Return the errors in the messages of a session, each named by its id."""
     place = {name: number for number, name in enumerate(ids)}
     known = {name for _, batch, _ in what.batches for name in batch}
     yield from (f"{name} is there {n} times" for name, n in Counter(ids).items() if n > 1)
@@ -151,14 +151,14 @@ def compare_ids(ids: list[str], what: Expected, *, prefix: bool = False) -> Iter
         there = [name for name in batch if name in place]
         if not there:
             if done and not prefix:
-                yield f"{batch} was acknowledged and is gone"
+                yield f"{batch} was acknowledged and is missing"
             if done:
                 missing.add(writer)
             continue
         if writer in missing:
             yield f"{batch} is there, and not what {writer} had said before"
         begin = place.get(batch[0], -1)
-        # A repair may keep the beginning of a batch that was not acknowledged, and in one piece.
+        # A repair may keep the beginning of a batch that was not acknowledged, if it is contiguous.
         size = len(there) if what.repaired and not done else len(batch)
         if ids[begin : begin + size] != list(batch[:size]):
             yield f"{batch} is there in part, or torn apart: {ids}"
@@ -168,10 +168,10 @@ def compare_ids(ids: list[str], what: Expected, *, prefix: bool = False) -> Iter
 
 
 def _go_on(path: str, expected: dict[str, Expected], *, damage: bool, prefix: bool) -> list[str]:
-    """Use the store as if nothing had happened, and look again."""
+    """Use the store as if no fault had occurred, and check it again."""
     wrong: list[str] = []
     with open_store(path) as store:
-        # Opens what a failed sync has shut.
+        # Allows appends again after a failed sync.
         report = store.verify()
         if not report.ok and not damage:
             wrong.append(f"verify finds {report.findings}")
@@ -185,7 +185,7 @@ def _go_on(path: str, expected: dict[str, Expected], *, damage: bool, prefix: bo
                     continue  # it was deleted, or even purged
                 expected[session].batches.clear()
             try:
-                # One that is not there begins here.
+                # A missing session begins here.
                 store.session(session).add_messages([message(name)])
             except hansard.SessionDeleted:
                 continue
@@ -206,7 +206,7 @@ def _go_on(path: str, expected: dict[str, Expected], *, damage: bool, prefix: bo
 
 
 def _mended(session: hansard.Session) -> list[str]:
-    """Repair a session whose damage was located; say if that was in vain."""
+    """Repair a session whose damage was located; return an error if that failed."""
     report = session.repair()
     return [] if session.verify().ok else [f"{session.id}: cannot be repaired: {report}"]
 

@@ -20,12 +20,12 @@ from tools.crash.specimen import (
     specimen,
 )
 
-#: The file that is a whole log, with every kind of line in it; the others are those of the specimen.
+#: The complete log, with every kind of line; the other files are those of the specimen.
 LOG = "log"
 
 
 class PlainLog:
-    """A log with every kind of line, and a store to put it in."""
+    """A log with every kind of line, and a store to store it in."""
 
     def __init__(self) -> None:
         place = Path(tempfile.mkdtemp(prefix="hansard-log-"))
@@ -63,7 +63,7 @@ def plain_log() -> PlainLog:
 
 
 def check(file: File, data: bytes) -> tuple[str, bool]:
-    """Put other bytes in a file of the specimen, read, and put the right ones back.
+    """Replace bytes in a file of the specimen, read, and restore the file.
 
     Returns what is wrong, mostly nothing, and whether the damage was detected. Undetected damage is harmless:
     every answer is right.
@@ -78,7 +78,7 @@ def check(file: File, data: bytes) -> tuple[str, bool]:
         put(path, right)
 
 
-#: All events and what is folded from them, the last ones from the end, and what the control records say.
+#: All events and their state, the last events read backwards, and the control records.
 _WAYS = ("messages", "last", "metadata")
 
 

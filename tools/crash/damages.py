@@ -33,7 +33,7 @@ ALL = ("s", "t", "child")
 
 @dataclass(frozen=True)
 class Damage:
-    """A damage: how it is done, to which session, and what comes of it."""
+    """A kind of damage: how it is caused, in which session, and the expected result."""
 
     name: str
     do: Callable[[Path], None]
@@ -41,7 +41,7 @@ class Damage:
     session: str = "s"
 
     def check(self) -> str:
-        """Do it to a fresh copy; return what is wrong then, mostly nothing."""
+        """Damage a fresh copy; return what is wrong then, usually nothing."""
         with tempfile.TemporaryDirectory() as place:
             path = copied(Path(place) / "store")
             self.do(path)
@@ -98,7 +98,7 @@ def _segments(path: Path, session: str = "s") -> list[Path]:
 def _lines(
     change: Callable[[list[bytes]], list[bytes]], session: str = "child"
 ) -> Callable[[Path], None]:
-    """Return what changes the lines of a log."""
+    """Return a function that changes the lines of a log."""
 
     def do(path: Path) -> None:
         log = _log(path, session)
@@ -115,7 +115,7 @@ def _bytes(change: Callable[[bytes], bytes], session: str = "child") -> Callable
     return do
 
 
-# -- what is done ----------------------------------------------------------------------------------
+# -- kinds of damage ----------------------------------------------------------------------------------
 
 
 def _spliced(path: Path) -> None:
@@ -131,7 +131,7 @@ def _of_another(path: Path) -> None:
 
 
 def _stale_log(path: Path) -> None:
-    """Put back a log from before it was sealed: one file of a backup."""
+    """Restore a log from before it was sealed: one file of a backup."""
     shutil.copy(specimen().path.with_name(OLDER), _log(path))
 
 
@@ -271,7 +271,7 @@ DAMAGES = {
         ),
         Damage("a link instead of the log", _linked, "refused", "child"),
         Damage("a directory instead of the log", _directory, "refused", "child"),
-        Damage("the parent of a fork gone", _parent_gone, "refused", "child"),
+        Damage("the parent of a fork missing", _parent_gone, "refused", "child"),
         # sealed segments
         Damage("the first segment missing", _no_segment(0), "refused"),
         Damage("a later segment missing", _no_segment(1), "refused"),
@@ -286,13 +286,13 @@ DAMAGES = {
         ),
         Damage("an empty segment", _to_segment(lambda _: b"", 1), "refused"),
         Damage("the segment before compression next to it", _leftover_segment, "right", "t"),
-        # what is derived, or kept twice
+        # derived or redundant files
         Damage("no checkpoint", _checkpoint(lambda file: file.unlink()), "right"),
         Damage("a checkpoint of zeros", _checkpoint(_zeros), "right"),
         Damage("a checkpoint ahead of the log", _ahead, "right"),
         Damage("the checkpoint of another session", _foreign_checkpoint, "right"),
-        Damage("all that is derived gone or spoilt", _derived, "right"),
-        # what others need
+        Damage("all derived files missing or damaged", _derived, "right"),
+        # files that other sessions need
         Damage("no marker of the store", _no_marker, "refused"),
         Damage("a store of a later version", _marker_of_the_future, "refused"),
     )

@@ -1,4 +1,4 @@
-"""One case: a disk whose sync fails, and whose next sync succeeds.
+"""A disk whose sync fails once: the next sync succeeds.
 
 A disk of 32 MB is a file on a disk of 6 MB. What is written to it fits the cache, but not the disk below.
 The sync that detects this fails once; later ones succeed, in every process, with the bytes lost.
@@ -25,12 +25,12 @@ _MOST: Final = 100
 
 
 class FailingDisk:
-    """The case: there is one of it."""
+    """The only case of this kind."""
 
     label = "a sync that really fails"
 
     def run(self) -> Outcome:
-        """Write until the sync fails, look from another process, switch on again, look."""
+        """Write until the sync fails, check in another process, repair the disk, check again."""
         reason = mounts.missing("ext4")
         if reason:
             return Outcome(ok=True, label=self.label, skipped=reason)
@@ -46,7 +46,7 @@ class FailingDisk:
 
 
 def suffer(directory: str) -> dict[str, Any]:
-    """Do all of it in this process, which has the mounts for itself. For a nursery."""
+    """Run it in this process, which has a private mount namespace. For a nursery."""
     home = Path(directory)
     lower = home / "lower"
     lower.mkdir()
@@ -59,7 +59,7 @@ def suffer(directory: str) -> dict[str, Any]:
     number = next(
         (n for n in range(_MOST) if not append(store, ledger, "s", f"m{n}", size=_SIZE)), 0
     )
-    # The next sync would succeed: so no process may try.
+    # The next sync would succeed, so no process may retry it.
     shut = not append(store, ledger, "s", "after")
     shut = shut and _in_another(lambda: _is_shut(path))
     store.close()

@@ -1,4 +1,4 @@
-"""Ten ways in which a real system refuses a write: each gives a clear error and ends with its cause."""
+"""Ten ways in which a real system refuses a write: each causes a clear error, until its cause is removed."""
 
 import contextlib
 import errno
@@ -21,7 +21,7 @@ _ENOUGH: Final = 5000
 
 
 class Wrong(Exception):
-    """A promise was broken; the text says which."""
+    """A broken guarantee, which the text names."""
 
 
 def _fill(store: hansard.Store, reason: int = errno.ENOSPC) -> list[str]:
@@ -38,13 +38,13 @@ def _fill(store: hansard.Store, reason: int = errno.ENOSPC) -> list[str]:
 
 
 def _check_clear(error: hansard.HansardError, reason: int) -> None:
-    """See to it that an error says what the system said, and where."""
+    """Check that an error has the system's message and the place."""
     if not isinstance(error, hansard.DiskFailed) or os.strerror(reason) not in str(error):
         raise Wrong(f"not clear: {error!r}")
 
 
 def _refused(call: Callable[[], object], reason: int) -> None:
-    """See to it that a call is refused, for this reason."""
+    """Check that a call is refused for this reason."""
     try:
         found = call()
     except hansard.HansardError as error:
@@ -56,7 +56,7 @@ def _refused(call: Callable[[], object], reason: int) -> None:
 
 
 def _same(session: hansard.Session, ids: list[str]) -> None:
-    """See to it that a session says this and nothing else, and is whole."""
+    """Check that a session has exactly these messages, and is valid."""
     found = [said["id"] for said in session.messages()]
     if found != ids:
         raise Wrong(f"{session.id} says {found[-5:]}, not {ids[-5:]}")
@@ -65,12 +65,12 @@ def _same(session: hansard.Session, ids: list[str]) -> None:
 
 
 def _works(store: hansard.Store, ids: list[str]) -> None:
-    """See to it that all is well again."""
+    """Check that everything works again."""
     _same(store.session("s"), ids)
     store.session("s").add_message(message("again"))
     store.session("t").add_message(message("t"))
     if store.compact().failed or not store.verify().ok:
-        raise Wrong("cannot be compacted, or is not whole")
+        raise Wrong("cannot be compacted, or is not valid")
     _same(store.session("s"), [*ids, "again"])
     listed = {info.id for info in store.sessions().items}
     if not {"s", "t"} <= listed:
@@ -140,7 +140,7 @@ def full_import(point: Path) -> None:
 
 
 def no_inodes(point: Path) -> None:
-    """Make sessions on a disk that takes no more files."""
+    """Create sessions on a disk without inodes."""
     mounts.mount_memory(point, "size=8m", "nr_inodes=40")
     made = ["s"]
     with _open(point) as store:
@@ -153,13 +153,13 @@ def no_inodes(point: Path) -> None:
                 break
             made.append(f"n{number}")
         if {info.id for info in store.sessions().items} != set(made):
-            raise Wrong("one that was refused is listed, or one that was made is not")
+            raise Wrong("a refused session is listed, or a created one is not")
         mounts.remount(point, "nr_inodes=400")
         _works(store, ["m"])
 
 
 def read_only(point: Path) -> None:
-    """Use a store on a disk that is read-only by now."""
+    """Use a store on a disk that became read-only."""
     mounts.mount_memory(point, "size=8m")
     ids = [f"m{number}" for number in range(20)]  # enough for a compaction to save bytes
     with _open(point) as store:
@@ -177,14 +177,14 @@ def read_only(point: Path) -> None:
 
 
 def no_permission(point: Path) -> None:
-    """Use a store as a user who may not."""
+    """Use a store without permission."""
     point.chmod(0o755)
-    # Up to the nursery's own, through which another user cannot pass either.
+    # Also the nursery's directory, which another user cannot enter.
     for above in (point.parent, point.parent.parent):
         above.chmod(0o755)
     for part, said in limited_process.permissions(point).items():
         for call, answer in dict(said).items():  # type: ignore[call-overload]
-            # A listing that can be made flags the one session that cannot be read.
+            # If a listing succeeds, it flags the session that cannot be read.
             flags = call in {"sessions", "verify"} and part.startswith("sessions/")
             how = "returned [" if flags else "raised "
             if not answer.startswith(how) or "Permission denied" not in answer:
@@ -221,7 +221,7 @@ SITUATIONS: Final[dict[str, Callable[[Path], None]]] = {
     )
 }
 
-#: What can be tried without mounting anything.
+#: Situations that need no mount.
 UNMOUNTED: Final = frozenset({"file size", "descriptors", "no permission"})
 
 
@@ -232,7 +232,7 @@ class Refusal:
     label: str
 
     def run(self) -> Outcome:
-        """Get into it, and out again."""
+        """Enter the situation, and leave it."""
         reason = ""
         if self.label not in UNMOUNTED:
             reason = mounts.missing("ext4" if self.label == "full ext4" else "tmpfs")
@@ -250,7 +250,7 @@ class Refusal:
 
 
 def meet(label: str, directory: str) -> None:
-    """Be in a situation; whatever is wrong is raised. For a nursery."""
+    """Run a situation; raise `Wrong` on a broken guarantee. For a nursery."""
     point = Path(directory, "point")
     point.mkdir()
     if label not in UNMOUNTED:

@@ -1,4 +1,4 @@
-"""Feed altered data to everything that reads.
+"""Give altered data to every reader.
 
 An input is data that hansard wrote, altered: flipped bits, pieces cut out, duplicated, moved or
 exchanged, huge numbers; half of the time its checksum is corrected. The result must be a right answer or
@@ -20,7 +20,7 @@ from typing import Any
 from tools.crash.fuzz_targets import BY_NAME, Bench, Target
 from tools.crash.struck import Hung, Wrong, patience
 
-#: What has found something once: `<target>-<what it was>`.
+#: Inputs that found a defect: `<target>-<defect>`.
 CORPUS = Path(__file__).resolve().parent / "corpus"
 
 _NUMBERS = (b"0", b"-1", b"18446744073709551616", b"9223372036854775807", b"1e999", b"4294967296")
@@ -40,7 +40,7 @@ _PIECES = (
 
 
 def mutate(data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
-    """Return something that is nearly the same."""
+    """Return a slightly altered input."""
     found = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         begin = rng.randrange(len(found) + 1)
@@ -72,7 +72,7 @@ def mutate(data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _replace_number(found: bytearray, rng: random.Random) -> None:
-    """Put another number in the place of one."""
+    """Replace a number by another."""
     digits = [at for at, byte in enumerate(found) if 0x30 <= byte <= 0x39]  # noqa: PLR2004 - 0 to 9
     if digits:
         begin = end = rng.choice(digits)
@@ -82,12 +82,12 @@ def _replace_number(found: bytearray, rng: random.Random) -> None:
 
 
 def try_one(bench: Bench, target: Target, data: bytes, *, sealed: bool = False) -> None:
-    """Feed one input; raise `Wrong` unless all is as it should be."""
+    """Give one input; raise `Wrong` unless the result is right."""
     if sealed and target.reseal is not None:
         try:
             data = target.reseal(data)
         except (ValueError, IndexError, KeyError, TypeError, RecursionError):
-            sealed = False  # so far from it that there is nothing to make right
+            sealed = False  # altered so much that no checksum can be corrected
     try:
         with patience():
             target.feed(bench, data, sealed)
@@ -100,7 +100,7 @@ def try_one(bench: Bench, target: Target, data: bytes, *, sealed: bool = False) 
 
 
 def fuzz(bench: Bench, target: Target, inputs: int, rng: random.Random) -> None:
-    """Feed a number of inputs, and then unaltered data, which must be read correctly."""
+    """Give several inputs, then unaltered data, which must be read correctly."""
     seeds = target.seeds(bench)
     try:
         for _ in range(inputs):
@@ -113,7 +113,7 @@ def fuzz(bench: Bench, target: Target, inputs: int, rng: random.Random) -> None:
 
 
 def _own_functions() -> Iterator[FunctionType]:
-    """Yield the functions of hansard itself: those of all that is loaded would take minutes."""
+    """Yield the functions of hansard: to instrument all loaded modules would take minutes."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] != "hansard":
             continue
@@ -149,7 +149,7 @@ def _with_atheris(bench: Bench, target: Target, seconds: int) -> None:
 
 
 def main() -> None:
-    """Fuzz one target, or all, for some time."""
+    """Fuzz one target, or all, for a number of seconds."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("target", nargs="?", default="all", choices=["all", *BY_NAME])
     parser.add_argument("--seconds", type=int, default=30)

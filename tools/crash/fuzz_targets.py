@@ -18,13 +18,13 @@ from hansard.log import format, names
 from hansard.log.sealed_segment import INDEX_END, OURS
 from tools.crash.struck import Wrong, scratch
 
-#: What a caller may be told about stored bytes that cannot be read, and about a wrong argument.
+#: Errors that stored bytes and wrong arguments may cause.
 _UNREADABLE = hansard.HansardError
 _INVALID = (hansard.HansardError, ValueError)
 
 
 class Bench:
-    """A store of which one file at a time is exchanged for another."""
+    """A store in which one file at a time is replaced."""
 
     def __init__(self) -> None:
         self.directory = scratch("hansard-fuzz-")
@@ -47,13 +47,13 @@ class Bench:
 
     @property
     def reader(self) -> hansard.Store:
-        """The store, for what changes none of its files; open until `rest`."""
+        """The store, for calls that change none of its files; open until `rest`."""
         if self._reader is None:
             self._reader = self.opened()
         return self._reader
 
     def rest(self) -> None:
-        """Have no file open."""
+        """Close all files."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -68,12 +68,12 @@ class Bench:
         return hansard.open(self.path, read_only=True)
 
     def file(self, *parts: str) -> str:
-        """Return the first file of the store whose path is like this."""
+        """Return the first file of the store whose path matches."""
         return min(glob.glob(os.path.join(self.path, *parts)))
 
     @contextlib.contextmanager
     def exchanged(self, file: str, data: bytes) -> Iterator[None]:
-        """Let a file be another for a while."""
+        """Replace a file temporarily."""
         kept = f"{file}-kept"
         os.rename(file, kept)
         try:
@@ -86,7 +86,7 @@ class Bench:
 
 @contextlib.contextmanager
 def _constant(module: ModuleType, name: str, value: object) -> Iterator[None]:
-    """Let a constant be another for a while."""
+    """Replace a constant temporarily."""
     before = getattr(module, name)
     setattr(module, name, value)
     try:
@@ -117,14 +117,14 @@ def _listing(store: hansard.Store) -> list[tuple[str, str | None, int]]:
 
 
 class Target(NamedTuple):
-    """Something that reads."""
+    """A reader."""
 
     name: str
-    #: What hansard wrote.
+    #: Data that hansard wrote.
     seeds: Callable[[Bench], list[bytes]]
-    #: Reads, and raises `Wrong` if the answer is. The last argument: its checksum is right.
+    #: Reads, and raises `Wrong` if the answer is wrong. The last argument: the checksum is right.
     feed: Callable[[Bench, bytes, bool], None]
-    #: Makes a checksum right again.
+    #: Corrects a checksum.
     reseal: Callable[[bytes], bytes] | None = None
     #: How many inputs take about a tenth of a second.
     inputs: int = 15
@@ -134,7 +134,7 @@ class Target(NamedTuple):
 
 
 def _read_session(bench: Bench, name: str, *, sealed: bool) -> None:
-    """Read a session in every way: what is found must be a beginning of what was said."""
+    """Read a session in every way: the result must be a prefix of the stored messages."""
     with bench.opened() as store:
         session = store.session(name)
         found: list[hansard.Event] | None = None
@@ -207,7 +207,7 @@ def _reseal_index(data: bytes) -> bytes:
 
 
 def _feed_checkpoint(bench: Bench, data: bytes, sealed: bool) -> None:  # noqa: FBT001 - as `Target.feed`
-    """A checkpoint is a help: whatever is in it, the state is what the events add up to."""
+    """A checkpoint is derived: whatever it contains, the state is the fold of the events."""
     with (
         bench.exchanged(bench.file("sessions", "sealed", names.CHECKPOINT), data),
         bench.opened() as store,
@@ -236,7 +236,7 @@ def _cursor_file(bench: Bench) -> list[bytes]:
 
 
 def _feed_cursor_file(bench: Bench, data: bytes, sealed: bool) -> None:  # noqa: FBT001 - as `Target.feed`
-    """What a cursor says may be too little, never too much: nothing is skipped."""
+    """A cursor's position may be too low, never too high: no event is skipped."""
     place = bench.file("internal", "cursor-consumer", names.LOG)
     with (
         bench.exchanged(place, data),
@@ -273,7 +273,7 @@ def _feed_index(bench: Bench, data: bytes, _: bool) -> None:  # noqa: FBT001 - a
 
 
 def _feed_export(bench: Bench, data: bytes, sealed: bool) -> None:  # noqa: FBT001 - as `Target.feed`
-    """All is imported as it was, or nothing."""
+    """An import stores everything unchanged, or nothing."""
     with hansard.open("memory:") as store:
         try:
             report = store.import_session(data, id="taken")
@@ -301,11 +301,11 @@ def _reseal_export(data: bytes) -> bytes:
     return b'%b,"sha256":"%b"}\n' % (body, hashlib.sha256(body).hexdigest().encode())
 
 
-# -- what callers give --------------------------------------------------------------------------
+# -- arguments of callers --------------------------------------------------------------------------
 
 
 def _feed_token(bench: Bench, data: bytes, sealed: bool) -> None:  # noqa: FBT001 - as `Target.feed`
-    """A token that was altered is refused, or leads somewhere: to sessions, in order."""
+    """An altered token is refused, or continues a listing in order."""
     token = (
         base64.urlsafe_b64encode(data).decode().rstrip("=") if sealed else data.decode("latin-1")
     )
@@ -323,7 +323,7 @@ def _tokens(bench: Bench) -> list[bytes]:
 
 
 def _feed_name(_: Bench, data: bytes, __: bool) -> None:  # noqa: FBT001 - as `Target.feed`
-    """A name is of one id, and an id has one name."""
+    """A directory name has one id, and an id one directory name."""
     text = data.decode("utf-8", "surrogateescape")
     with contextlib.suppress(*_INVALID):
         file = names.encode(text)

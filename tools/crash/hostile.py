@@ -29,32 +29,32 @@ import hansard
 from hansard.cli.app import run as run_command
 from tools.crash.specimen import opened, small
 
-#: A process that asks has this many seconds, and may use this much memory.
+#: Limits of the process that makes the calls: seconds and bytes of memory.
 SECONDS: Final = 50
 MEMORY: Final = 3 * 2**30
 
-#: What a case may add to the disk: a store of this size needs far less.
+#: Maximum bytes that a case may write; a store of this size needs far less.
 DISK: Final = 64 * 2**20
 
 _HUGE: Final = 2**40
 
-#: The session that shares no file with the others but those of the whole store.
+#: The session that shares no file with others except those of the store.
 APART: Final = "apart"
 
 SESSIONS: Final = ("s", "child", "t", APART)
 
-#: What is appended.
+#: The message that is appended.
 NEW: Final = {"n": "new"}
 
 #: A session in the trash.
 DELETED: Final = "deleted"
 
-#: One that is deleted and purged.
+#: A session that is deleted and purged.
 SPARE: Final = "spare"
 
 
 def make(path: Path, salt: str) -> None:
-    """Make a store with a file of each kind. `salt`: what is said in it."""
+    """Create a store with a file of each kind. `salt`: a text in its messages."""
     with small(), opened(path) as store:
         for name in (DELETED, SPARE):
             store.session(name).add_message({"role": "user", "content": salt})
@@ -80,7 +80,7 @@ def make(path: Path, salt: str) -> None:
 
 @functools.cache
 def stores() -> tuple[Path, Path]:
-    """Return the store of this process that is copied for each case, and another one."""
+    """Return the store of this process that is copied for each case, and a second store."""
     place = Path(tempfile.mkdtemp(prefix="hansard-hostile-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     make(place / "store", "refund")
@@ -95,7 +95,7 @@ def files() -> list[str]:
     for each in sorted(path.rglob("*")):
         name = str(each.relative_to(path))
         if re.match(r"sessions/(?!s\b|child/log)|trash/[^/]*/(?!log)|index-", name):
-            continue  # the same as in the session `s`; or the index, whose name is another in a copy
+            continue  # as in the session `s`; or the index, whose name differs in a copy
         found.setdefault(re.sub(r"[0-9a-f]{2,}", "0", name), name)
     return [*found.values(), *(f"index.db{end}" for end in ("", "-wal", "-shm", "-journal"))]
 
@@ -111,7 +111,7 @@ def _place(store: Path, name: str) -> Path:
 
 
 def affected(name: str) -> set[str]:
-    """Return the sessions that may be refused, or be absent, when a file is not what it should be."""
+    """Return the sessions that may be refused or missing when a file is replaced."""
     part, _, rest = name.partition("/")
     session = rest.partition("/")[0]
     match part:
@@ -122,7 +122,7 @@ def affected(name: str) -> set[str]:
     return set() if part.startswith("index") else {*SESSIONS}
 
 
-# -- what is put in the place of a file ---------------------------------------------------------
+# -- replacements ---------------------------------------------------------
 
 
 def _device(minor: int) -> Callable[[Path, Path], None]:
@@ -146,7 +146,7 @@ def _full_directory(path: Path, outside: Path) -> None:
 
 
 def _database(path: Path, _: Path) -> None:
-    """Write a database whose tables are views without an end, and whose triggers say so."""
+    """Write a database whose tables are infinite views, and whose triggers raise errors."""
     with contextlib.closing(sqlite3.connect(path)) as made:
         names = ("sessions", "meta", "watch", "texts", "words", "documents", "state", "events")
         endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
@@ -181,7 +181,7 @@ def _bomb(path: Path, _: Path) -> None:
     path.write_bytes(frame * 1_000)
 
 
-#: What a file is replaced by: called with its path, when the file is away, and with what is outside.
+#: Replacements of a file: called with its path, when the file was removed, and the directory outside.
 GUISES: Final[dict[str, Callable[[Path, Path], object]]] = {
     "a pipe": lambda path, _: os.mkfifo(path),
     "a socket": _socket,
@@ -204,13 +204,13 @@ GUISES: Final[dict[str, Callable[[Path, Path], object]]] = {
     "a crafted write-ahead log": _wal,
 }
 
-#: Likewise, but made of what the file was, or of what another store has there.
+#: Replacements created from the file's content, or from the same file of another store.
 OTHERS: Final = "another store's"
 LONGER: Final = "itself, and zeros without end"
 
 
 def disguise(store: Path, name: str, guise: str, outside: Path) -> None:
-    """Put something else in the place of a file."""
+    """Replace a file."""
     path = _place(store, name)
     if guise == LONGER:
         if path.is_file():
@@ -231,14 +231,14 @@ def disguise(store: Path, name: str, guise: str, outside: Path) -> None:
 
 
 def make_outside(directory: Path) -> None:
-    """Make what must not change: a file, a directory with files, and an empty place for one."""
+    """Create what must not change: a file, a directory with files, and a missing path."""
     (directory / "folder").mkdir(parents=True)
     for name in ("victim", "folder/victim", "folder/log.jsonl"):
         (directory / name).write_text("do not touch\n")
 
 
 def contents(directory: Path) -> dict[str, tuple[str, bytes]]:
-    """Return every file below a directory: what it is, and what it holds."""
+    """Return the type and content of every file below a directory."""
     return {
         str(path.relative_to(directory)): (
             stat.filemode(path.lstat().st_mode),
@@ -248,7 +248,7 @@ def contents(directory: Path) -> dict[str, tuple[str, bytes]]:
     }
 
 
-# -- what is asked ------------------------------------------------------------------------------
+# -- calls ------------------------------------------------------------------------------
 
 
 Question = Callable[[hansard.Store], object]
@@ -263,7 +263,7 @@ def _said(session: hansard.Session) -> object:
 
 
 def questions() -> Iterator[tuple[str, Question]]:
-    """Yield what is asked of a store, by name. A name that ends in a session is about that one alone."""
+    """Yield reading calls of a store, by name. A name that ends in a session concerns only that session."""
     yield "ids", lambda store: [info.id for info in store.sessions().items]
     yield "damaged", lambda store: [i.id for i in store.sessions(damaged=True).items]
     yield "titles", lambda store: {i.id: i.title for i in store.sessions().items if not i.damaged}
@@ -279,7 +279,7 @@ def questions() -> Iterator[tuple[str, Question]]:
         yield f"state {name}", _about(name, lambda session: session.state().message_count)
         yield f"events {name}", _about(name, lambda session: [e.seq for e in session.events()])
         yield f"forks {name}", _about(name, lambda session: session.children())
-    # These say what they find; that they come to an end, and with an answer or a refusal, is all.
+    # These report what they find. They only need to end, with an answer or a refusal.
     yield "(verify)", lambda store: store.verify()
     yield "(health)", lambda store: store.health()
     yield "(examine)", lambda store: store.diagnose()
@@ -293,7 +293,7 @@ def _follow(store: hansard.Store) -> None:
 
 
 def changes(path: str) -> Iterator[tuple[str, Question]]:
-    """Yield what is done to a store, by name. What was acknowledged is read again with another handle."""
+    """Yield writing calls of a store, by name. Acknowledged events are read again with another handle."""
     yield "(follow)", _follow
     for name in ("s", APART):
         yield f"add {name}", _about(name, lambda session: session.add_message(NEW).seq)
@@ -339,7 +339,7 @@ COMMANDS: Final = (
 
 
 def ask(store: str, progress: str) -> dict[str, Any]:
-    """Ask everything, in a process with limits; return the answers. For a nursery."""
+    """Make all calls in a process with limits; return the answers. For a nursery."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(SECONDS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

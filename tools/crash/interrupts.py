@@ -14,7 +14,7 @@ from typing import Any
 
 from tools.crash.struck import BY_NAME, Hung, Stage, Wrong, run
 
-#: After these, a pending signal is delivered.
+#: A pending signal is delivered after these instructions.
 _AFTER = {
     number
     for name, number in dis.opmap.items()
@@ -34,10 +34,10 @@ class Interrupter:
         self._within = within
         self.seen = 0
         self.fired = False
-        #: Where it was raised, for people.
+        #: Where it was raised, for the report.
         self.place = ""
         self._in_log = False
-        #: The frame that returned last: after a function of Python has returned, nothing is delivered.
+        #: The last frame that returned: no signal is delivered after a Python function has returned.
         self._from: FrameType | None = None
 
     def __call__(self, call: Callable[[], object]) -> BaseException | None:
@@ -71,7 +71,7 @@ class Interrupter:
         return int(self._in_log)
 
     def ended(self, frame: FrameType) -> None:
-        """Hear that a function of Python returns to its caller."""
+        """Record that a Python function returns to its caller."""
         self._from = frame.f_back
 
     def point(self, frame: FrameType, before: int, now: int) -> None:
@@ -110,7 +110,7 @@ class _Frame:
             if now != dis.opmap["RESUME"]:
                 self._of.point(frame, before, now)
         elif event == "exception":
-            # The instruction did not come to its end: nothing is delivered on the way to a handler.
+            # The instruction failed: no signal is delivered before the handler runs.
             self._before = -1
         elif event == "return":
             self._of.ended(frame)

@@ -15,19 +15,19 @@ from hansard import HansardError
 
 
 class Step(NamedTuple):
-    """Something that was done to a session, or to the store, or that was tried."""
+    """An operation on a session or on the store, attempted or finished."""
 
     process: int
     number: int
     writer: str
-    #: What was done: "append", "import", "fork", "delete", "restore", "purge", or what changes nothing, such
+    #: "append", "import", "fork", "delete", "restore", "purge", or an operation that changes nothing, such
     #: as "compact".
     act: str
     session: str
-    #: The messages that it adds, which are all there or not at all.
+    #: The messages that it adds, all or none.
     ids: tuple[str, ...]
     done: bool
-    #: The error that refused it, by its name and its text; or nothing.
+    #: Name and text of the error that refused it; empty if it succeeded.
     refused: str = ""
     said: str = ""
     errno: int = 0
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Ledger:
-    """One writer's lines in a file that several may write to."""
+    """The lines of one writer, in a file that several writers share."""
 
     _numbers = itertools.count()
 
@@ -66,7 +66,7 @@ class Ledger:
             self._write("wrong", number, traceback.format_exc())
             return False
         failed = getattr(found, "failed", {})
-        if failed:  # a report that says what could not be done
+        if failed:  # a report that names what failed
             self._write("refused", number, "report", str(failed), 0)
             return False
         self._write("done", number)
@@ -75,13 +75,13 @@ class Ledger:
         return True
 
     def about(self, act: str, session: str, ids: Iterable[str] = ()) -> int:
-        """Record that something is tried, and return its number. Unless a result follows, it was cut off."""
+        """Record an attempt, and return its number. Without a result, it was interrupted."""
         number = next(self._numbers)
         self._write("about", number, self.writer, act, session, list(ids))
         return number
 
     def close(self) -> None:
-        """Close the file; the killed never come to do so."""
+        """Close the file."""
         os.close(self._file)
 
     def _write(self, *line: Any) -> None:
@@ -89,7 +89,7 @@ class Ledger:
 
 
 def read(paths: Iterable[str]) -> list[Step]:
-    """Return what ledgers say, in order; a ledger that was never begun says nothing."""
+    """Return the operations of ledgers, in order; none for a missing ledger."""
     steps: dict[tuple[int, int], Step] = {}
     for path in paths:
         if not os.path.exists(path):

@@ -1,4 +1,4 @@
-"""What a case must not leave: descriptors, threads, child processes, unfinished files of a store."""
+"""Find leftovers of a case: descriptors, threads, child processes, unfinished files of a store."""
 
 import gc
 import os
@@ -8,12 +8,12 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-#: Where Linux lists what a process has open. Elsewhere everything else is still looked at.
+#: Where Linux lists the open descriptors of a process. Other systems check everything else.
 _OPEN = Path("/proc/self/fd")
 
 
 class Leftovers:
-    """What there was at one moment, to be compared with what there is later."""
+    """The state at one moment, for a comparison with a later one."""
 
     def __init__(self) -> None:
         self._threads = set(threading.enumerate())
@@ -37,7 +37,7 @@ class Leftovers:
         return set(path.read_text().split()) if path.exists() else set()
 
     def more(self) -> str:
-        """Return what there is that was not there, in words; empty if there is nothing."""
+        """Describe what is new; empty if nothing is."""
         found = self._more()
         if found:
             # A cycle of references may keep a closed handle for a while: that is not a leak.
@@ -48,7 +48,7 @@ class Leftovers:
     def _more(self) -> str:
         now = self._open()
         server: Any = forkserver._forkserver  # noqa: SLF001
-        # Python's own, for the first case that starts processes through it and all after that.
+        # Python's resource tracker, which starts with the first case that needs it and stays.
         now.pop(str(server._forkserver_alive_fd), None)  # noqa: SLF001
         own = {str(server._forkserver_pid)}  # noqa: SLF001
         descriptors = [now[name] for name in now if now[name] != self._descriptors.get(name)]

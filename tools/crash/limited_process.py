@@ -1,4 +1,4 @@
-"""Use a store where the operating system itself refuses things: no mocks, in a process that ends afterwards.
+"""Use a store while the operating system refuses calls: no mocks, in a process that ends afterwards.
 
 Each function takes a directory and returns what it found; an unexpected result raises.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hansard
 
-#: Who root becomes: permissions do not bind root.
+#: The user that root becomes, since permissions do not restrict root.
 UNPRIVILEGED = 65534
 
 ID = "s"
@@ -48,7 +48,7 @@ def permissions(place: Path) -> dict[str, object]:
 
 
 def refusals(path: Path) -> dict[str, str]:
-    """Return what each call says to a store of which a part cannot be reached."""
+    """Return the result of each call on a store that has an unreachable part."""
     calls: dict[str, Callable[[hansard.Store], object]] = {
         "exists": lambda store: store.exists(ID),
         "messages": lambda store: store.session(ID).messages(),
@@ -82,7 +82,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def file_size(place: Path) -> dict[str, object]:
-    """N-29, F-40: append until the system allows no larger file; then it does again."""
+    """N-29, F-40: append until the system allows no larger file; then raise the limit."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     acknowledged = 0
     with hansard.open(place / "store", durability="os") as store:
@@ -105,7 +105,7 @@ def file_size(place: Path) -> dict[str, object]:
 def descriptors(place: Path) -> dict[str, object]:
     """N-29: use a store with 0, 1, 2 … descriptors left in the process, until it has enough."""
     with hansard.open(place / "warm") as store:
-        # What is imported late is imported by now: Python itself cannot do that without descriptors.
+        # All late imports are done by now: Python cannot import without descriptors.
         store.session(ID).add_message(MESSAGE)
         store.session(ID).verify()
     refused = 0

@@ -28,7 +28,7 @@ MOST = 1 << 22
 
 
 class Answer(NamedTuple):
-    """What became of a case: "struck", "unharmed", "died" or "wrong"."""
+    """The result of a case: "struck", "unharmed", "died" or "wrong"."""
 
     name: str
     at: int
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 
 
 def missing() -> str:
-    """Return why this cannot be done here; empty if it can."""
+    """Return why this cannot run here; empty if it can."""
     try:
         import _testcapi  # type: ignore[import-not-found]
     except ImportError:
@@ -48,7 +48,7 @@ def missing() -> str:
 
 
 def strike(cases: Iterable[tuple[str, int]]) -> list[Answer]:
-    """Let an allocation fail in each of these operations; how many there are is what `count` says."""
+    """Let an allocation fail in each of these operations; `count` returns their number."""
     done = subprocess.run(
         [sys.executable, "-m", "tools.crash.memory", json.dumps(list(cases))],
         cwd=CHECKOUT,
@@ -91,7 +91,7 @@ _EXPECTED = (MemoryError, hansard.HansardError, SystemError)
 
 
 def in_child(stage: Stage, operation: Operation, at: int) -> tuple[str, str]:
-    """Do a case in a forked child, and return how it ended."""
+    """Run a case in a forked child, and return its result."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -126,7 +126,7 @@ def in_child(stage: Stage, operation: Operation, at: int) -> tuple[str, str]:
 
 
 def _check_the_remains(stage: Stage, operation: Operation) -> None:
-    """Check what a child has left that did not survive."""
+    """Check the leftovers of a child that died."""
     for path in stage.copies():
         with hansard.open(path, read_only=True) as store:
             found = state_of(store)
@@ -136,7 +136,7 @@ def _check_the_remains(stage: Stage, operation: Operation) -> None:
 
 
 def main(cases: list[list[Any]]) -> None:
-    """Do the cases, and print an answer for each. An `at` of 0 asks for the number of allocations."""
+    """Run the cases, and print a result for each. An `at` of 0 requests the number of allocations."""
     stage = Stage()
     try:
         for name in {name for name, _ in cases}:

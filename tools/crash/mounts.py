@@ -17,18 +17,18 @@ from typing import Final
 
 from tools.crash.nursery import nursery, place
 
-#: ioctl: the file system stops at once, as if the power had gone. ext4, XFS and others take it.
+#: ioctl: the file system stops at once, as after a power cut. ext4, XFS and others take it.
 _SHUTDOWN: Final = 0x8004587D
-#: Nothing more reaches the disk: what was not synced is lost.
+#: No more writes reach the disk: unsynced data is lost.
 CUT: Final = 2
-#: The file system's own journal is written once more, and then nothing.
+#: The journal of the file system is written once more, then nothing.
 CUT_AFTER_JOURNAL: Final = 1
 
 _CLONE_NEWNS: Final = 0x00020000
 _MS_REC: Final = 0x4000
 _MS_PRIVATE: Final = 1 << 18
 
-#: How each kind of image is made: its size, and the command.
+#: Size of each kind of image, and the command that creates it.
 _IMAGES: Final = {
     "ext4": (32 << 20, ["mkfs.ext4", "-q", "-F", "-b", "4096"]),
     "xfs": (320 << 20, ["mkfs.xfs", "-q", "-f"]),
@@ -40,7 +40,7 @@ class Unavailable(Exception):
 
 
 def enter_namespace() -> None:
-    """Let what this process mounts be seen by it and its children only. For a process that ends soon."""
+    """Hide the mounts of this process from all but its children. For a process that ends soon."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNS) != 0 or (
         libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None) != 0
@@ -57,7 +57,7 @@ def run(*command: str) -> None:
 
 
 def mount_memory(point: Path, *options: str) -> None:
-    """Mount a file system that lives in memory, such as one of `size=64k`."""
+    """Mount a file system in memory, with options such as `size=64k`."""
     run("mount", "-t", "tmpfs", "-o", ",".join(options), "none", str(point))
 
 
@@ -100,14 +100,14 @@ class Image:
             os.close(descriptor)
 
     def power_on(self) -> None:
-        """Unmount it and mount it again: now only that is there which is on the disk."""
+        """Unmount it and mount it again: now it has only what is on the disk."""
         unmount(self.point)
         self.mount()
 
 
 @functools.cache
 def missing(kind: str = "tmpfs") -> str:
-    """Say why a kind of file system cannot be mounted here; nothing if it can."""
+    """Return why a kind of file system cannot be mounted here; empty if it can."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return "needs root, to mount file systems"
     with tempfile.TemporaryDirectory(prefix="hansard-mount-", dir=place()) as directory:

@@ -29,7 +29,7 @@ PATIENCE: Final = 60.0
 
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - a directory of our own is made in it
 
-#: What a child would otherwise import while it is being struck.
+#: Modules that a child would otherwise import during the fault.
 _NEEDED: Final = (
     "ctypes",
     "portalocker",
@@ -51,7 +51,7 @@ _NEEDED: Final = (
 
 
 class Ended(NamedTuple):
-    """How a child ended: what its job returned, or the error that it died of."""
+    """How a child ended: the result of its job, or its error."""
 
     result: Any = None
     #: The traceback of a job that raised something.
@@ -63,7 +63,7 @@ class Ended(NamedTuple):
 
 
 class Nursery:
-    """A process that starts others, one at a time, as it is told."""
+    """A process that starts others on request, one at a time."""
 
     def __init__(self, preload: Path | None = None, patience: float = PATIENCE) -> None:
         environment = {
@@ -72,7 +72,7 @@ class Nursery:
         }
         if preload is not None:
             environment["LD_PRELOAD"] = str(preload)
-        #: For whatever a case makes; removed by the nursery when it ends, which is soon after its owner.
+        #: A directory for cases, removed by the nursery when it ends, soon after its owner.
         self.directory = tempfile.mkdtemp(prefix="hansard-nursery-", dir=_memory())
         self._process = subprocess.Popen(
             [sys.executable, "-m", __spec__.name, str(patience), self.directory],
@@ -114,7 +114,7 @@ class Nursery:
 
 
 def _memory() -> str:
-    """Return a directory in which nothing waits for a real disk, if there is one."""
+    """Return a directory in memory, if there is one."""
     return _MEMORY if os.access(_MEMORY, os.W_OK) else tempfile.gettempdir()
 
 
@@ -133,12 +133,12 @@ def nursery(preload: Path | None = None) -> Nursery:
 
 
 def place() -> str:
-    """Return a directory for what cases make; it is gone when this process's nursery is."""
+    """Return a directory for cases, which this process's nursery removes when it ends."""
     return nursery().directory
 
 
 def start() -> None:
-    """Have a nursery ready, before anybody looks what a case leaves over."""
+    """Start a nursery, before leftovers are counted."""
     nursery().run("os:getpid")
 
 
@@ -163,7 +163,7 @@ def _serve(patience: float, directory: str) -> None:
 def _answer(patience: float) -> None:
     for name in _NEEDED:
         importlib.import_module(name)
-    # Children look for garbage of their own: what is there by now need not be searched, nor copied.
+    # Children collect their garbage: existing objects need not be searched, nor copied.
     gc.collect()
     gc.freeze()
     out = os.dup(1)
@@ -194,7 +194,7 @@ def _deliver(job: str, options: dict[str, Any], patience: float) -> Ended:
 
 
 def _hear(reader: int, patience: float) -> tuple[bytes, bool]:
-    """Return all that a child says until it ends; and whether it did not."""
+    """Return the output of a child until it ends, and whether it timed out."""
     said = b""
     deadline = time.monotonic() + patience
     while True:
@@ -217,7 +217,7 @@ def _live(job: str, options: dict[str, Any], writer: int) -> None:
     view = said.encode()
     while view:
         view = view[os.write(writer, view) :]
-    # Nothing of the nursery's is to be cleaned up here.
+    # The nursery cleans up its own objects.
     os._exit(0)
 
 

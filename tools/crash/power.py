@@ -1,4 +1,4 @@
-"""One case: a power cut while a store is written, on a real file system."""
+"""A power cut while a store is written, on a real file system."""
 
 import os
 import select
@@ -21,7 +21,7 @@ from tools.crash.workloads import perform, prepare
 #: A process that runs this many seconds after the power cut has hung.
 _PATIENCE: Final = 30.0
 
-#: What a ledger says about an acknowledgement: process and number.
+#: An acknowledgement in a ledger: process and number.
 _TOLD: Final = struct.Struct("=QQ")
 
 
@@ -33,7 +33,7 @@ class PowerCut:
     workload: str
     after: int
     durability: str = "sync"
-    #: The file system's own journal is still written.
+    #: The journal of the file system is still written.
     journal: bool = False
 
     @property
@@ -43,7 +43,7 @@ class PowerCut:
         return f"{self.kind}: {self.workload}, {self.durability}, cut after {self.after}{how}"
 
     def run(self) -> Outcome:
-        """Cut, switch on again, look."""
+        """Cut the power, remount, check."""
         reason = mounts.missing(self.kind)
         if reason:
             return Outcome(ok=True, label=self.label, skipped=reason)
@@ -74,7 +74,7 @@ def suffer(case: dict[str, Any], directory: str, *, strictly: bool = False) -> d
     image = mounts.Image(cut.kind, home / "image", home / "disk")
     store = str(image.point / "store")
     ledgers = [str(home / "prepared"), str(home / "ledger")]
-    # Not in this process: what it leaves unfinished must be a dead one's.
+    # In another process: its leftovers must be those of a dead process.
     _wait(_fork(lambda: prepare(cut.workload, store, ledgers[0], cut.durability)))
     heard = _write_until_cut(cut, image, store, ledgers[1])
     image.power_on()
@@ -86,7 +86,7 @@ def suffer(case: dict[str, Any], directory: str, *, strictly: bool = False) -> d
 def _write_until_cut(
     cut: PowerCut, image: mounts.Image, store: str, ledger: str
 ) -> set[tuple[int, int]]:
-    """Let a child write, and take its power away when it has heard so often that all is well.
+    """Let a child write, and cut its power after a number of acknowledgements.
 
     Returns what was acknowledged before. What is acknowledged afterwards does not count: the
     power takes the process with it. The ioctl does not, and a sync that is under way then may return as if

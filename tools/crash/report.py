@@ -13,16 +13,16 @@ from typing import Any
 from tools.crash.row import Row
 from tools.crash.worker import Done
 
-#: Every case looks at this itself; it has no module.
+#: Every case checks this; it has no module.
 LEFT_OVER = Row(15, "descriptors, temporary files, threads and processes left over", 0, 0)
 
-#: What a store is made with, and what can change how it behaves.
+#: Packages and settings that can change how a store behaves.
 _PACKAGES = ("hansard", "msgspec", "portalocker", "zstandard", "hypothesis")
 
 
 @dataclass
 class Tally:
-    """What became of the cases of one row."""
+    """The results of the cases of one row."""
 
     row: Row
     asked: int
@@ -33,7 +33,7 @@ class Tally:
     skipped: dict[str, int] = field(default_factory=dict)
     #: What cases left: (label, what).
     left: list[tuple[str, str]] = field(default_factory=list)
-    #: What the cases found that is worth telling, such as which test caught a mutant.
+    #: Notes of cases, such as which test caught a mutant.
     notes: list[tuple[str, str]] = field(default_factory=list)
 
     def count(self, done: Done) -> None:
@@ -53,7 +53,7 @@ class Tally:
 
 @dataclass
 class Report:
-    """All rows of a campaign, and what it was run with."""
+    """All rows of a campaign, and its options."""
 
     seed: int
     scale: str
@@ -129,7 +129,7 @@ class Report:
         )
 
     def to_json(self) -> str:
-        """Return all of it for a program."""
+        """Return the report as JSON."""
         rows: list[dict[str, Any]] = [
             {
                 "number": tally.row.number,
@@ -158,7 +158,7 @@ class Report:
         return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
 
     def write(self, directory: Path) -> None:
-        """Write both, whole or not at all."""
+        """Write both files, each completely or not at all."""
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in (("report.md", self.to_markdown()), ("report.json", self.to_json())):
             unfinished = directory / f"{name}.new"
@@ -167,7 +167,7 @@ class Report:
 
 
 def machine(place: str) -> dict[str, str]:
-    """Return what the campaign runs on: without it, figures are worth little."""
+    """Describe the machine, which the figures depend on."""
     versions = []
     for package in _PACKAGES:
         try:
@@ -189,7 +189,7 @@ def machine(place: str) -> dict[str, str]:
 
 
 def file_system(place: str) -> str:
-    """Return the kind of file system that a directory is on, where the system tells."""
+    """Return the file system of a directory, if the system reports it."""
     try:
         mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     except OSError:

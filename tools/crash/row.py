@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 
 class Row(NamedTuple):
-    """A kind of fault, and how many cases of it are run: with the tests, and on demand."""
+    """A kind of fault, and its number of cases: in a sample, and on demand."""
 
     number: int
     title: str
@@ -19,18 +19,18 @@ class Row(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a case."""
+    """The result of a case."""
 
     ok: bool
     label: str
-    #: What was wrong, or what was found.
+    #: The error, or a note.
     detail: str = ""
-    #: Why it could not be run here; neither good nor bad.
+    #: Why it could not run here: neither passed nor failed.
     skipped: str = ""
 
 
 class Case(Protocol):
-    """One fault in one place. Its label says which: the same in each run with the same seed."""
+    """One fault in one place. Its label is the same in each run with the same seed."""
 
     @property
     def label(self) -> str:

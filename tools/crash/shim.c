@@ -13,7 +13,7 @@
  *   act=short      a write takes a part: `keep` is one, half, or most; the next write fails with `then`, if given
  *   act=before     the process is killed before it, as with kill -9
  *   act=after      the process is killed after it
- *   act=drop       a sync fails with `error`, and the bytes since the last good sync of that file are gone:
+ *   act=drop       a sync fails with `error`, and the bytes since the last good sync of that file are lost:
  *                  `lost` is nul, cut, or later (then the report says which, and its reader does it)
  *   spared=TEXT    of files with this in their path, later
  *   report=PATH    a file of sizeof(struct report) bytes, mapped: what it says survives the process
@@ -472,7 +472,7 @@ int shim_arm(const char *lines)
     return plan.armed ? 0 : -1;
 }
 
-/* Let everything through from now on. */
+/* Strike no call from now on. */
 void shim_disarm(void) { plan.armed = 0; }
 
 /* The size that shim.py must know the report by. */

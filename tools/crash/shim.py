@@ -37,8 +37,8 @@ CALLS: Final = (
     "touch",
 )
 
-#: Those that change something, or open a file to do so. On the file systems that we promise anything about,
-#: to free a lock never fails.
+#: Calls that change a file, or open one to do so. On the file systems with guarantees,
+#: releasing a lock never fails.
 MUTATING: Final = tuple(call for call in CALLS if call not in {"look", "unlock"})
 
 #: SQLite's files, which lose bytes only when the process has ended, as with `lost` "later": until then a
@@ -58,23 +58,23 @@ class Unavailable(Exception):
 
 
 class Fault(NamedTuple):
-    """What is done to which call. `at` 0 strikes none, and counts."""
+    """A fault and the call that it strikes. With `at` 0, calls are only counted."""
 
     act: Act = "fail"
     at: int = 0
     calls: tuple[str, ...] = MUTATING
     lasting: bool = False
-    #: What a struck call fails with.
+    #: The error of a struck call.
     error: int = errno.EIO
     #: What a short write keeps.
     keep: Literal["one", "half", "most"] = "half"
-    #: What the write after a short one fails with; 0: it does not.
+    #: The error of the write after a short one; 0: it succeeds.
     then: int = 0
-    #: What becomes of bytes whose sync has failed: NUL, cut off, or NUL once the process has ended.
+    #: The fate of bytes whose sync failed: NUL, cut off, or NUL after the end of the process.
     lost: Literal["nul", "cut", "later"] = "nul"
 
     def __str__(self) -> str:
-        """Say it in a few words, as labels need it."""
+        """Describe the fault briefly, for labels."""
         which = "" if self.calls == MUTATING else "+".join(self.calls) + " "
         more = {
             "fail": errno.errorcode[self.error],
@@ -112,7 +112,7 @@ class Lost(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What the shim did: it is told through a mapped file, and so by the dead too."""
+    """What the shim did, read from a mapped file, also after the process was killed."""
 
     seen: int
     fired: int
@@ -127,7 +127,7 @@ def new_report(path: str | Path) -> None:
 
 
 def read_report(path: str | Path) -> Report:
-    """Return what a shim has done by now."""
+    """Return what the shim has done so far."""
     data = Path(path).read_bytes()
     seen, fired, call, place, ranges = _SHAPE.unpack_from(data)
     begin = _SHAPE.size
@@ -166,7 +166,7 @@ def library() -> Path:
 
 
 def _check(built: Path) -> None:
-    """Load the shim in a process, as it will be, and compare what both sides take for a report."""
+    """Load the shim in a process, and check that both sides use the same report structure."""
     program = "import ctypes; print(ctypes.CDLL(None).shim_report_size())"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -189,5 +189,5 @@ def arm(fault: Fault, under: str, report: str) -> None:
 
 
 def disarm() -> None:
-    """Let everything through from now on."""
+    """Strike no call from now on."""
     ctypes.CDLL(None).shim_disarm()

@@ -16,7 +16,7 @@ from tools.crash.nursery import Ended, nursery, place
 from tools.crash.row import Outcome
 from tools.crash.workloads import LEFT, THREADED
 
-#: What an outcome says if there was no such call to strike.
+#: The outcome if there was no such call to strike.
 UNFIRED = "did not fire"
 
 
@@ -45,7 +45,7 @@ class Stage:
     def strike(
         self, workload: str, fault: shim.Fault, job: str = "tools.crash.workloads:perform"
     ) -> Ended:
-        """Do a workload in a child, under a fault; `job` is what does it."""
+        """Run a workload in a child, under a fault; `job` is its function."""
         told = self.directory / "report"
         shim.new_report(told)
         self.ledgers.append(str(self.directory / f"ledger{len(self.ledgers)}"))
@@ -63,7 +63,7 @@ class Stage:
         return ended
 
     def _lose(self, ranges: tuple[shim.Lost, ...]) -> None:
-        """Take away what only the cache still showed."""
+        """Remove what only the cache still showed."""
         for lost in ranges:
             for found in self.under.rglob("*"):
                 if found.is_file() and found.stat().st_ino == lost.inode:
@@ -77,7 +77,7 @@ class Stage:
         return read(self.ledgers[-1:])
 
     def check(self, **options: Any) -> dict[str, Any]:
-        """Let a process that nothing strikes look at the store; return what it found."""
+        """Check the store in a process without faults; return what it found."""
         ended = nursery().run(
             "tools.crash.checker:check", path=str(self.store), ledger=self.ledgers, **options
         )
@@ -89,7 +89,7 @@ class Stage:
 
 
 def _template(workload: str) -> tuple[Path, Path]:
-    """Return a workload's store before it is struck, and its ledger: made once, and copied."""
+    """Return a workload's store before the fault, and its ledger: created once, then copied."""
     path = Path(place(), f"template-{workload}")
     if not path.exists():
         path.mkdir()
@@ -105,7 +105,7 @@ def _template(workload: str) -> tuple[Path, Path]:
 
 
 def start() -> None:
-    """Have both nurseries ready, before anybody looks what a case leaves over."""
+    """Start both nurseries, before leftovers are counted."""
     nursery().run("os:getpid")
     with contextlib.suppress(shim.Unavailable):
         nursery(shim.library()).run("os:getpid")
@@ -113,17 +113,17 @@ def start() -> None:
 
 @functools.cache
 def calls_of(workload: str, calls: tuple[str, ...] = shim.MUTATING) -> int:
-    """Return how many calls a workload makes that can be struck: it is run once, in peace."""
+    """Return the number of calls of a workload that can be struck, from a run without faults."""
     try:
         shim.library()
     except shim.Unavailable:
-        return 1  # the case says so, and why
+        return 1  # the case reports it, with the reason
     with Stage(workload) as stage:
         ended = stage.strike(workload, shim.Fault(calls=calls))
         refused = [step for step in stage.steps() if not step.done]
         assert ended.result == {"descriptors": 0, "threads": 0}, ended
         assert not refused, refused
-        # How often threads find each other's work done differs from run to run; the cases must not.
+        # Threads make a different number of calls in each run; the cases must be the same.
         seen = stage.report.seen
         return max(8, seen - seen % 16) if workload in THREADED else seen
 
@@ -144,7 +144,7 @@ class Struck:
         return f"{self.workload}: {self.killed}; recover: {self.fault}"
 
     def run(self) -> Outcome:
-        """Strike, look, go on, look again."""
+        """Inject the fault, check, continue, check again."""
         try:
             shim.library()
         except shim.Unavailable as reason:
@@ -164,7 +164,7 @@ class Struck:
             return Outcome(ok=not wrong, label=self.label, detail="; ".join([at, *wrong]))
 
     def _process(self, ended: Ended, stage: Stage) -> list[str]:
-        """Say what is wrong with how the process went: it died, hung, left something, was not clear."""
+        """Return what is wrong with a process: it died, hung, left something, or its error was unclear."""
         if ended.hung:
             return ["it hung"]
         if ended.error:
@@ -189,7 +189,7 @@ class Struck:
         return held or any(reason in step.said for reason in reasons)
 
     def _left(self, found: dict[str, Any], stage: Stage) -> list[str]:
-        """Say which temporary files are left by a process that lived, and could have removed them."""
+        """Return the temporary files that a living process should have removed."""
         if self.fault.act in {"before", "after"} or self.fault.lasting or self.killed is not None:
             return []
         if stage.report.call == "unlink" or not stage.report.fired:

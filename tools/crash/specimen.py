@@ -34,7 +34,7 @@ READINGS: dict[str, Callable[[hansard.Session], object]] = {
     "state": lambda session: session.state(),
 }
 
-#: Session → way to read → what it says.
+#: Session → way to read → its answer.
 Answers = dict[str, dict[str, object]]
 
 #: An answer that is a refusal, with its reason.
@@ -47,13 +47,13 @@ OLDER = "older.jsonl"
 
 
 class File(NamedTuple):
-    """One file of the store, and what it is to those who read."""
+    """One file of the store, and its role for readers."""
 
     kind: str
     path: str
     #: The sessions that need it; no other session may be affected.
     sessions: tuple[str, ...]
-    #: Whether every answer must be right whatever is in it: derived, or kept twice.
+    #: Whether every answer must be right whatever it contains: derived or redundant files.
     spare: bool = False
     #: Whether its last record is a torn tail, as a crash leaves one, without the last newline (F-28).
     active: bool = False
@@ -66,7 +66,7 @@ def _clock() -> Callable[[], bytes]:
 
 @contextmanager
 def small() -> Iterator[None]:
-    """Write a checkpoint for short sessions too, and let time stand almost still."""
+    """Write a checkpoint for short sessions too, and slow the clock down."""
     changed = (
         (compact, "CHECKPOINT", 0),
         # Each time the same bytes: byte 821 of a segment is the same one in every process, and in every run.
@@ -88,7 +88,7 @@ def opened(path: Path, **how: Any) -> hansard.Store:
 
 
 def make(path: Path) -> None:
-    """Make the store."""
+    """Create the store."""
     rng = random.Random(1)
     common = [f"{rng.getrandbits(64):x} is what we all say, again and again" for _ in range(12)]
     with small(), opened(path) as store:
@@ -97,7 +97,7 @@ def make(path: Path) -> None:
         session = store.session("s")
         session.add_message({"role": "user", "content": common[0]}, key=KEY)
         session.add_messages([{"n": number, "content": common[number]} for number in range(1, 4)])
-        # So long that what comes later is not joined with it.
+        # Too long to be joined with later segments.
         session.add_message({"n": "long", "content": "x" * 9_000})
         session.set_metadata(title="A title")
         assert not store.compact().failed
@@ -120,7 +120,7 @@ def make(path: Path) -> None:
 
 
 class Specimen:
-    """The store in one place, with what is true of it and which files it has."""
+    """The store in one place, with its true answers and its files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -141,7 +141,7 @@ def specimen() -> Specimen:
 
 
 def forget() -> None:
-    """Take the store of this process away."""
+    """Remove the store of this process."""
     shutil.rmtree(specimen().path.parent)
     specimen.cache_clear()
 
@@ -173,7 +173,7 @@ def _files(path: Path) -> tuple[File, ...]:
 
 
 def answers(path: Path, sessions: tuple[str, ...], readings: Iterable[str] = READINGS) -> Answers:
-    """Return what ways to read say of sessions, an error where it is refused."""
+    """Return the answers of some ways to read sessions; a refusal is an answer."""
     found: Answers = {name: {} for name in sessions}
     try:
         store = opened(path, read_only=True)
@@ -189,7 +189,7 @@ def answers(path: Path, sessions: tuple[str, ...], readings: Iterable[str] = REA
 
 
 def retried(path: Path, session: str, key: str) -> int | None:
-    """Return the seq under which an append with a key is there already; None if that is refused."""
+    """Return the seq of the append that has a key; None if the call is refused."""
     try:
         with opened(path) as store:
             return store.session(session).add_message({"twice": True}, key=key).seq

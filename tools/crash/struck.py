@@ -1,4 +1,4 @@
-"""An operation that is interrupted in a process that continues: what must hold afterwards.
+"""Interrupt an operation in a process that continues, and check what must hold afterwards.
 
 An operation is a list of steps on a prepared store. Whatever happens in a step, the store is as before
 that step or as after it, and as after it if the step returned. No lock is held, no descriptor is left,
@@ -29,21 +29,21 @@ State = dict[str, Any]
 
 
 class Hung(BaseException):
-    """A step did not come to its end. No `Exception`: nothing may take it for an answer."""
+    """A step hung. Not an `Exception`, so that no handler takes it for an answer."""
 
 
 class Operation(NamedTuple):
-    """Something that a store does, in steps; `kept` is what a step hands to the next."""
+    """An operation of a store, in steps; `kept` passes values from a step to the next."""
 
     name: str
     steps: tuple[Step, ...]
-    #: Calls that were made before, so that files are open.
+    #: Calls before the operation, so that files are open.
     warm: bool = False
     durability: Literal["os", "sync"] = "os"
 
 
 class Wrong(AssertionError):
-    """A promise was broken."""
+    """A broken guarantee."""
 
 
 def _stream(store: hansard.Store, kept: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ OPERATIONS = (
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
-#: Every session that an operation, or what follows it, may leave.
+#: Every session that an operation, or a later step, may leave.
 NAMES = ("s", "t", "gone", "new", "made", "child", "imported", "the same", "another")
 
 
@@ -118,7 +118,7 @@ def exported() -> bytes:
 
 def state_of(store: hansard.Store) -> State:
     """Return what is in a store."""
-    # Not by the listing, which takes the longest of all and is an operation itself.
+    # Not with the listing, which takes longest and is an operation itself.
     found: State = {
         name: [(event.kind, _plain(event.data)) for event in store.session(name).events()]
         for name in NAMES
@@ -190,7 +190,7 @@ class Stage:
 
 
 def warm_up(store: hansard.Store) -> None:
-    """Let a store have its files open, and its index made."""
+    """Open the files of a store, and create its index."""
     store.session("s").add_message({"warm": True})
     store.sessions()
 
@@ -202,7 +202,7 @@ def open_store(path: str, durability: Literal["os", "sync"] = "os") -> hansard.S
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Let what hangs end with `Hung`. Only a main thread can be told."""
+    """Raise `Hung` in an operation that hangs; works only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -220,7 +220,7 @@ def patience() -> Iterator[None]:
 
 
 def descriptors() -> set[str]:
-    """Return the open descriptors, with what they lead to."""
+    """Return the open descriptors and their targets."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -231,7 +231,7 @@ def descriptors() -> set[str]:
 #: Strikes while a step runs; returns what it raised.
 Strike = Callable[[Callable[[], object]], BaseException | None]
 
-#: What a step may say when it is done again, and had been done.
+#: Errors that a step may raise when it is repeated after it succeeded.
 _DONE = (hansard.SessionExists, hansard.SessionDeleted, hansard.SessionNotFound, hansard.Closed)
 
 
@@ -242,7 +242,7 @@ def run(
     expected: tuple[type[BaseException], ...],
     may_lose: Callable[[], int] = lambda: 0,
 ) -> type[BaseException] | None:
-    """Do an operation that is struck, check all that must hold, and return what the struck step raised.
+    """Run an operation with a fault, check all that must hold, and return the error of the struck step.
 
     `strike` calls each step; once it has struck, it just calls. `may_lose`: how many descriptors.
     """
@@ -263,7 +263,7 @@ def run(
             done += 1
         problem = "" if raised is None or isinstance(raised, expected) else f"raised {raised!r}"
         said = None if raised is None else type(raised)
-        # With it go the frames of its traceback, and what they hold.
+        # This releases the frames of its traceback.
         raised = None
         gc.collect()
         try:
@@ -285,7 +285,7 @@ def run(
 
 
 def _check_state(path: str, states: list[State], done: int) -> None:
-    """Look as a stranger would, and find the state before the struck step, or after it."""
+    """Read with another store object: the state is that before or after the struck step."""
     with hansard.open(path, read_only=True) as stranger:
         found = state_of(stranger)
         if found not in states[done : done + 2]:
@@ -295,7 +295,7 @@ def _check_state(path: str, states: list[State], done: int) -> None:
 def _go_on(
     store: hansard.Store, path: str, operation: Operation, kept: dict[str, Any], done: int
 ) -> None:
-    """Do what is left to do with the same store object, then something with another."""
+    """Do the remaining steps with the same store object, then append with another."""
     try:
         for step in operation.steps[done:]:
             if "stream" in kept or operation.name != "stream":
@@ -326,7 +326,7 @@ def _go_on(
 
 
 def _check_listing(store: hansard.Store, operation: Operation, found: State) -> None:
-    # The longest of all, so not where nothing has listed before.
+    # The slowest check, so only where a listing was made before.
     if operation.warm or operation.name in {"list", "search", "delete", "restore", "import"}:
         listed = [info.id for info in store.sessions().items]
         if sorted({*listed, "the trash"}) != sorted(found):

@@ -19,12 +19,12 @@ from typing import NamedTuple
 from tools.crash.leftovers import Leftovers
 from tools.crash.row import Case, Outcome
 
-#: A case takes milliseconds, or seconds; one that takes longer than this hangs.
+#: A case that takes longer has hung; most take milliseconds.
 PATIENCE = 300.0
 
 
 class Done(NamedTuple):
-    """What became of a case, and what it left in its process."""
+    """The result of a case, and its leftovers in the process."""
 
     outcome: Outcome
     left: str = ""
@@ -41,18 +41,18 @@ def run_case(case: Case) -> Done:
 
 
 def _serve(wire: Connection, modules: list[str], place: str) -> None:
-    """Run what comes over the wire until it is closed."""
-    # Ctrl-C is for the campaign, which then ends us: the cases' own children must not be struck by it.
+    """Run the cases that arrive on the pipe until it is closed."""
+    # Ctrl-C is for the campaign, which then ends this process: it must not reach the children of cases.
     os.setpgid(0, 0)
     tempfile.tempdir = place
     os.environ["TMPDIR"] = place
-    # What a first case imports, or starts for good, is not left over by it.
+    # Imports and permanent helpers of a first case are not leftovers.
     resource_tracker.ensure_running()
     for module in modules:
         found = importlib.import_module(module)
         getattr(found, "prepare", lambda: None)()
     with contextlib.suppress(EOFError, BrokenPipeError):
-        wire.send(None)  # from here on, the time is the case's own
+        wire.send(None)  # from here on, the time counts for the case
         while True:
             case = wire.recv()
             wire.send(run_case(case))
@@ -76,7 +76,7 @@ class _Worker:
         self.wire.send(case)
 
     def look(self, *, ready: bool) -> Done | None:
-        """Return what became of its case; None if it is at work. One that is dead or hangs keeps the case."""
+        """Return the result of its case; None while it runs. A dead or hung process keeps the case."""
         assert self.case is not None
         if ready:
             try:
@@ -114,7 +114,7 @@ def run_all(
     """Run cases in `jobs` processes, and yield each when it is done, in any order.
 
     Args:
-        cases: taken as they are needed, so that nothing is made in vain when the caller stops.
+        cases: taken when needed, so that no case is created in vain.
         jobs: how many run at once.
         modules: what a process imports before the first case.
         place: a directory for temporary files.
@@ -134,7 +134,7 @@ def run_all(
                 if done is None:
                     continue
                 if worker.case is not None:
-                    # It did not come back: another takes its place.
+                    # It died or hung: start another process.
                     worker.end()
                     workers[workers.index(worker)] = worker = _Worker(modules, place)  # noqa: PLW2901
                 yield done

@@ -1,4 +1,4 @@
-"""Workloads for faults: eight things that stores do, each in a separate process.
+"""Workloads for faults: eight uses of a store, each in a separate process.
 
 A workload continues after a refusal, with the same store object: the next call may succeed.
 """
@@ -19,12 +19,12 @@ Work = Callable[[hansard.Store, Ledger], None]
 #: Bytes of a long message.
 LARGE: Final = 600
 
-#: By this the temporary files can be told that a workload finds, and has not made.
+#: Marks the temporary files that existed before a workload.
 LEFT: Final = "0" * 16
 
 
 def message(name: str, size: int = 20) -> dict[str, Any]:
-    """Return a message that can be told from all others."""
+    """Return a unique message."""
     return {"role": "user", "content": f"{name} " * (size // (len(name) + 1) + 1), "id": name}
 
 
@@ -46,11 +46,11 @@ def append(
 
 
 def compact(store: hansard.Store, ledger: Ledger, session: str) -> None:
-    """Seal and compress what a session has, and save a checkpoint."""
+    """Seal and compress the segments of a session, and save a checkpoint."""
     ledger.step("compact", session, lambda: store.session(session).compact())
 
 
-# -- what is there before anything is struck ---------------------------------------------------------
+# -- stores before the fault ---------------------------------------------------------
 
 
 def _nothing(store: hansard.Store, ledger: Ledger) -> None:
@@ -77,9 +77,9 @@ def _several(store: hansard.Store, ledger: Ledger) -> None:
 
 
 def _torn(store: hansard.Store, ledger: Ledger) -> None:
-    """Leave what a crash may leave: an unfinished batch, a temporary file, one segment under two names."""
+    """Create what a crash may leave: an unfinished batch, a temporary file, one segment under two names."""
     _several(store, ledger)
-    # Only half of it will be there, so it was never acknowledged.
+    # It was never acknowledged, because only half of it is stored.
     ledger.about("append", "b", ["torn0", "torn1"])
     store.session("b").add_messages([message("torn0"), message("torn1")])
     root = store.health().where
@@ -92,7 +92,7 @@ def _torn(store: hansard.Store, ledger: Ledger) -> None:
             os.path.join(root, place, f".tmp-log.jsonl-{dead}-{LEFT}"), "w", encoding="utf-8"
         ):
             pass
-    # As a power cut would not: it was like this before.
+    # Synced, because a power cut does not undo it: the store was like this before.
     os.sync()
 
 
@@ -104,7 +104,7 @@ def _dead_process() -> int:
     return child
 
 
-# -- what is struck -------------------------------------------------------------------------------
+# -- calls under the fault -------------------------------------------------------------------------------
 
 
 def _create(store: hansard.Store, ledger: Ledger) -> None:
@@ -173,7 +173,7 @@ def _concurrent(store: hansard.Store, ledger: Ledger) -> None:
 def _recover(store: hansard.Store, ledger: Ledger) -> None:
     ledger.step("verify", "", store.verify)
     for session in ("a", "b"):
-        # Named by the ledger, too: a recovery that was killed is followed by another.
+        # Also named after the ledger: a killed recovery is followed by another.
         append(store, ledger, session, f"{session}-{ledger.writer}")
     ledger.step("restore", "c", lambda: store.restore("c"))
     ledger.step("compact", "", store.compact)
@@ -207,7 +207,7 @@ def _delete(store: hansard.Store, ledger: Ledger) -> None:
         ledger.step("purge", "c", lambda: store.purge("c"))
 
 
-#: Each workload: what is there before, and what is done then.
+#: Each workload: its store before the fault, and its calls.
 WORKLOADS: Final[dict[str, tuple[Work, Work]]] = {
     "create": (_nothing, _create),
     "group": (_some, _group),
@@ -219,7 +219,7 @@ WORKLOADS: Final[dict[str, tuple[Work, Work]]] = {
     "delete": (_several, _delete),
 }
 
-#: In these the calls of several threads take turns as they happen to.
+#: Workloads of several threads, whose calls have a different order in each run.
 THREADED: Final = frozenset({"group", "concurrent"})
 
 
@@ -235,7 +235,7 @@ def open_store(path: str, durability: str = "sync", **options: Any) -> hansard.S
 
 
 def prepare(name: str, path: str, ledger: str, durability: str = "sync") -> None:
-    """Make the store that a workload begins with; for some there is none. For a nursery."""
+    """Create the store that a workload begins with, if it has one. For a nursery."""
     if WORKLOADS[name][0] is _nothing:
         return
     with open_store(path, durability) as store:
@@ -252,7 +252,7 @@ def perform(
     durability: str = "sync",
     wire: int | None = None,
 ) -> dict[str, int]:
-    """Do the work, under a fault if there is one; return what is left over. For a nursery with the shim."""
+    """Run the workload, with or without a fault; return the leftovers. For a nursery with the shim."""
     own = Ledger(ledger, os.path.basename(ledger), wire)
     gc.collect()
     descriptors, threads = _left()
@@ -260,7 +260,7 @@ def perform(
         act, at, calls, *rest = fault
         shim.arm(shim.Fault(act, at, tuple(calls), *rest), under, report)
     opened: list[hansard.Store] = []
-    # What refuses the first may let the second one through.
+    # The second call may succeed after the first was refused.
     for _ in range(2):
         if not opened:
             own.step("open", "", lambda: opened.append(open_store(path, durability)))

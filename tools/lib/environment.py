@@ -4,7 +4,7 @@
 
 Called by lib/environment.sh with a Python that is new enough. Nothing but the standard library is
 used, since nothing else is there yet. There is one environment for each Python, in
-`.venv/<its tag>`, and a stamp in it says what it was made from: while that stays the same, a run
+`.venv/<its tag>`, and a stamp in it records what it was created from: while that stays the same, a run
 starts at once.
 """
 
@@ -25,18 +25,18 @@ ENVIRONMENT = CHECKOUT / ".venv" / str(sys.implementation.cache_tag)
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "made-from.json"
 
-# These would send what pip installs to another place than the environment.
+# These variables would make pip install to a place outside the environment.
 MISLEADING = ("PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV", "PIP_TARGET", "PIP_USER")
 
 Stamp = dict[str, Any]
 
 
 class SetupError(Exception):
-    """The environment cannot be made; the message says why, and what to do."""
+    """The environment cannot be created; the message has the reason and the remedy."""
 
 
 def main(groups: Sequence[str]) -> int:
-    """Print the Python of an environment that is ready, after making it so if need be."""
+    """Prepare an environment if necessary, and print its Python."""
     try:
         lock = wait_for_turn()
         prepare(groups, lock)
@@ -76,9 +76,9 @@ def prepare(groups: Sequence[str], lock: int) -> None:
 
 
 def wanted_stamp(groups: Sequence[str]) -> Stamp:
-    """Return what an environment for this run is made from."""
+    """Return what an environment for this run depends on."""
     return {
-        # Scripts and the editable install hold absolute paths: a checkout that moved needs others.
+        # Scripts and the editable install contain absolute paths: a moved checkout needs a new one.
         "checkout": str(CHECKOUT),
         "python": f"{sys.base_prefix} {sys.version}",
         "pyproject": hashlib.sha256((CHECKOUT / "pyproject.toml").read_bytes()).hexdigest(),
@@ -87,7 +87,7 @@ def wanted_stamp(groups: Sequence[str]) -> Stamp:
 
 
 def missing(found: Stamp | None, wanted: Stamp) -> str:
-    """Say what has to be done to an environment: "nothing", "groups", "packages" or "all"."""
+    """Return what an environment needs: "nothing", "groups", "packages" or "all"."""
     if found is None or any(found.get(name) != wanted[name] for name in ("checkout", "python")):
         return "all"
     if found.get("pyproject") != wanted["pyproject"]:
@@ -96,7 +96,7 @@ def missing(found: Stamp | None, wanted: Stamp) -> str:
 
 
 def read_stamp() -> Stamp | None:
-    """Return what the environment was made from; None if it is unfinished or does not run."""
+    """Return what the environment was created from; None if it is unfinished or does not run."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
         # Its Python may have been removed since, or replaced by one that lacks a library.
@@ -107,7 +107,7 @@ def read_stamp() -> Stamp | None:
 
 
 def write_stamp(stamp: Stamp) -> None:
-    """Record what the environment was made from: whole, or not at all."""
+    """Record what the environment was created from, in one atomic step."""
     unfinished = STAMP.with_suffix(".new")
     unfinished.write_text(json.dumps(stamp, indent=2) + "\n", encoding="utf-8")
     unfinished.replace(STAMP)
@@ -120,8 +120,8 @@ def requirements(group: str) -> list[str]:
 
 
 def create(lock: int) -> None:
-    """Make a new environment in place of whatever is there."""
-    # The caller may stand in the very environment that goes: start from the Python below it.
+    """Replace the environment by a new one."""
+    # This Python may belong to the environment that is removed: use its base Python.
     python = getattr(sys, "_base_executable", "") or sys.executable
     say(
         f"making {ENVIRONMENT.relative_to(CHECKOUT)} with Python {sys.version.split()[0]}; "
@@ -132,7 +132,7 @@ def create(lock: int) -> None:
     if has_ensurepip(python) or (not has_pip(python) and install_debian_package(python, lock)):
         run([python, "-m", "venv", str(ENVIRONMENT)], lock)
     elif has_pip(python):
-        # Debian has ensurepip in a separate package; the pip that is there can replace it.
+        # Debian has ensurepip in a separate package; an installed pip can replace it.
         run([python, "-m", "venv", "--without-pip", str(ENVIRONMENT)], lock)
         pip([python], ["--python", str(PYTHON), "install", "pip"], lock)
     else:
@@ -148,7 +148,7 @@ def has_ensurepip(python: str) -> bool:
 
 
 def has_pip(python: str) -> bool:
-    """Tell whether this Python has a pip that can install into another environment."""
+    """Return whether this Python has a pip that can install into another environment."""
     return succeeds([python, "-m", "pip", "--python", python, "--version"])
 
 
@@ -158,7 +158,7 @@ def debian_package() -> str:
 
 
 def install_debian_package(python: str, lock: int) -> bool:
-    """Install ensurepip with apt-get, where that is ours to do; tell whether it is there now."""
+    """Install ensurepip with apt-get where the user may; return whether it exists now."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
     say(f"installing the Debian package {debian_package()}")
@@ -173,7 +173,7 @@ def install_debian_package(python: str, lock: int) -> bool:
 
 
 def succeeds(command: Sequence[str]) -> bool:
-    """Tell whether a command runs and exits with 0."""
+    """Return whether a command runs and exits with 0."""
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -184,9 +184,9 @@ def pip(python: Sequence[str], arguments: Sequence[str], lock: int) -> None:
 
 
 def run(command: Sequence[str], lock: int) -> None:
-    """Run a command in silence; if it fails, show all that it said."""
+    """Run a command without output; if it fails, show its output."""
     clean = {name: value for name, value in os.environ.items() if name not in MISLEADING}
-    # The command holds the lock too: if this process is killed, the next waits for its pip to end.
+    # The command inherits the lock: if this process is killed, the next waits for its pip.
     done = subprocess.run(
         command,
         check=False,

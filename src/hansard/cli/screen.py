@@ -36,7 +36,7 @@ _TAB: Final = 8
 
 
 class PagedOutput:
-    """Stands in for stdout: a screenful is printed as it is, and more goes to a pager."""
+    """A replacement of stdout: up to a screenful is printed directly, and more goes to a pager."""
 
     def __init__(self, command: Sequence[str], rows: int) -> None:
         self._command = command

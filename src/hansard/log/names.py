@@ -187,7 +187,7 @@ def decode(name: str) -> str | None:
     """
     if _PLAIN.fullmatch(name):
         return name
-    # Of a hashed one, only the log can tell whether it is that of an id.
+    # Only the log has the id of a hashed name.
     if re.fullmatch(_HASHED, name) and name.index(_HASH_MARK) <= _MAX_PREFIX:
         return None
     raw = _unescape(name)

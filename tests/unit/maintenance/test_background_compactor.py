@@ -67,7 +67,7 @@ def test_a_session_that_has_grown_is_compacted(tmp_path: Path) -> None:
 
 
 def test_an_append_succeeds_if_the_compactor_cannot_be_imported(tmp_path: Path) -> None:
-    """N-24: with too many open files, an acknowledged append is no error; a later one starts it."""
+    """N-24: with too many open files, an append succeeds; a later one starts the compaction."""
     with hansard.open(tmp_path / "s", durability="os") as store:
         session = store.session("a")
         with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,6 @@
-"""What people use instead of hansard: one small class for each, with the operations that it has.
+"""Other systems that store sessions: one small class for each, with its operations.
 
-`KNOWN` says what there is, and where; nothing foreign is imported before a class is requested.
+`KNOWN` lists them; a system is imported only when its class is requested.
 """
 
 import importlib
@@ -12,13 +12,13 @@ from tools.bench.peers.peer import Peer
 class Entry(NamedTuple):
     """A system that can be measured."""
 
-    #: What the report calls it.
+    #: Its name in the report.
     title: str
     module: str
     class_name: str
-    #: The distribution that it comes in; empty for what comes with Python or with hansard.
+    #: Its distribution; empty if it is part of Python or hansard.
     package: str = ""
-    #: Whether it starts in no time, so that it can be measured in turn with hansard, several times.
+    #: Whether it starts fast, so that it can be measured in turn with hansard, several times.
     light: bool = False
 
 

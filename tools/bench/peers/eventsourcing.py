@@ -17,7 +17,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Recorder(Peer):
-    """An aggregate for each session; a version that another took is tried again, as its users do."""
+    """An aggregate for each session; after a version conflict the append is retried, as users do."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

@@ -15,7 +15,7 @@ _WIDTH = 8
 
 
 class SyncLmdb(Peer):
-    """As it comes: a commit is on the disk."""
+    """With its default settings: a commit is on the disk."""
 
     sync = True
 

@@ -1,4 +1,4 @@
-"""hansard, measured as the others are."""
+"""hansard, measured like the others."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,19 +60,19 @@ class OsHansard(Peer):
         return self._session(session).messages(last=count)
 
     def after(self, session: str, count: int) -> Sequence[Any]:
-        """Return what is new: every event here is a message, so the count is the seq."""
+        """Return the new messages: every event here is a message, so the count is the seq."""
         return self._session(session).messages(after=count)
 
     def fork(self, session: str, new: str) -> None:
-        """Begin a session at another's end."""
+        """Fork a session."""
         self._session(session).fork(new)
 
     def sessions(self) -> Sequence[Any]:
-        """Return what a list shows of each session."""
+        """Return the data of a list of sessions."""
         return self._store.sessions().items
 
     def search(self, word: str) -> Sequence[Any]:
-        """Return where a word was said."""
+        """Return the messages with a word."""
         return list(self._store.search(word))
 
     def shrink(self) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of a system that is measured.
+"""The operations of a measured system.
 
 A peer overrides the operations that its system has, with the calls that the system's own documentation
 gives for them. What is not overridden is left out of the report: nothing is emulated, but for `fork`, which
@@ -15,14 +15,14 @@ Message = dict[str, Any]
 
 
 def foreign(name: str) -> Any:
-    """Import a package that only the environment of the peers has, so nothing is known of its types."""
+    """Import a package of the peers' environment, without types."""
     return importlib.import_module(name)
 
 
 class Peer:
     """A handle on a fresh or an existing directory of one system."""
 
-    #: Whether several writers may append to one session, as the system's documentation has it.
+    #: Whether several writers may append to one session, according to the system's documentation.
     shared = True
 
     def __init__(self, directory: Path) -> None:
@@ -53,19 +53,19 @@ class Peer:
         return self.load(session)[count:]
 
     def fork(self, session: str, new: str) -> None:
-        """Make a session that begins as another does."""
+        """Create a session with the messages of another."""
         raise NotImplementedError
 
     def sessions(self) -> Sequence[Any]:
-        """Return all sessions, with what a list of them shows."""
+        """Return all sessions, with the data of a list."""
         raise NotImplementedError
 
     def search(self, word: str) -> Sequence[Any]:
-        """Return where a word was said."""
+        """Return the messages with a word."""
         raise NotImplementedError
 
     def shrink(self) -> None:
-        """Make what is on disk as small as the system can."""
+        """Shrink the files as much as the system can."""
         raise NotImplementedError
 
     @classmethod
@@ -74,14 +74,14 @@ class Peer:
         return cls(directory)
 
     def twin(self) -> "Peer":
-        """Return what another thread appends with."""
+        """Return the handle for another thread."""
         return type(self)(self.directory)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all handles."""
 
     async def close_async(self) -> None:
-        """Close what an awaited append has opened."""
+        """Close the handles of awaited appends."""
 
     @staticmethod
     def text_of(item: Any) -> str:
@@ -90,12 +90,12 @@ class Peer:
 
     @classmethod
     def has(cls, operation: str) -> bool:
-        """Tell whether the system has an operation."""
+        """Return whether the system has an operation."""
         return getattr(cls, operation) is not getattr(Peer, operation)
 
 
 class Loop:
-    """An event loop for a system that can only be awaited: kept, as a server keeps one."""
+    """An event loop for a system that can only be awaited, kept open as in a server."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -111,6 +111,6 @@ class Loop:
 
 
 def text(message: Message) -> str:
-    """Return what a message says, for systems that keep a text and not the caller's JSON."""
+    """Return the text of a message, for systems that do not keep the caller's JSON."""
     content = message.get("content")
     return content if isinstance(content, str) else str(message.get("tool_calls"))

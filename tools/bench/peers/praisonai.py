@@ -48,7 +48,7 @@ class FileStore(Peer):
         return found
 
     def search(self, word: str) -> Sequence[Any]:
-        """Return where a word was said."""
+        """Return the messages with a word."""
         found: Sequence[Any] = self._store.search(word)
         return found
 

@@ -16,7 +16,7 @@ messages_of = foreign("pydantic_ai.messages")
 class FileSteps(Peer):
     """The store of files."""
 
-    #: A run is one process's.
+    #: A run belongs to one process.
     shared = False
 
     def __init__(self, directory: Path) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
-#: How long the tests of one mutant may take: some hang, when a lock is gone or never freed.
+#: Maximum seconds for the tests of one mutant: some hang when a lock is missing or never released.
 _LIMIT = 240
 
 _FAILED = 1
@@ -21,10 +21,10 @@ class Mutant(NamedTuple):
     """A deliberate bug.
 
     Attributes:
-        name: what is wrong, in a few words.
+        name: a short description.
         file: the module, below `src/hansard`.
-        old: a text that stands there exactly once.
-        new: what stands there instead.
+        old: a text that occurs there exactly once.
+        new: its replacement.
         tests: arguments for pytest: the tests of which at least one must fail.
     """
 
@@ -36,7 +36,7 @@ class Mutant(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What became of a mutant."""
+    """The result of a mutant."""
 
     caught: bool
     #: The test that caught it, or why this is unknown.

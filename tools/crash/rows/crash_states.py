@@ -25,8 +25,8 @@ class CrashState:
     ids: tuple[str, ...]
 
     def run(self) -> Outcome:
-        """Build it, open it, compare it."""
-        # Syncs are recorded; nothing has to wait for the disk.
+        """Build the state, open it, compare it."""
+        # Syncs are recorded, so nothing waits for the disk.
         sync, sync_directory = disk.sync, disk.sync_directory
         disk.sync = disk.sync_directory = os.fstat  # type: ignore[assignment]
         try:
@@ -39,7 +39,7 @@ class CrashState:
 
 def cases(count: int, rng: random.Random) -> Iterator[CrashState]:
     """Yield states of every run in turn, drawn by chance; runs with few states give all of them."""
-    # Each of them has a thousand states or more: for a few cases, a few runs will do.
+    # Each run has a thousand states or more: a few runs are enough for a few cases.
     runs = rng.sample(RUNS, min(len(RUNS), 1 + count // 100))
     found: list[list[CrashState]] = [_states(name, durability) for name, durability in runs]
     for states in found:

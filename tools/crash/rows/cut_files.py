@@ -22,11 +22,11 @@ class CutFile:
 
     @property
     def label(self) -> str:
-        """Which one, and where."""
+        """The file and the offset."""
         return f"{self.kind}, cut at byte {self.length}"
 
     def run(self) -> Outcome:
-        """Cut it, read everything, and put the rest back."""
+        """Truncate it, read everything, and restore the rest."""
         if self.kind == LOG:
             wrong = plain_log().check_cut(self.length)
         else:
@@ -47,17 +47,17 @@ class NamedDamage:
         return self.name
 
     def run(self) -> Outcome:
-        """Do it to a copy of the store, and look."""
+        """Damage a copy of the store, and check it."""
         wrong = DAMAGES[self.name].check()
         return Outcome(not wrong, self.label, wrong)
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Case]:
-    """Yield the named damages, and cuts: all, or as many as the count has room for."""
+    """Yield the named damages, and cuts: all, up to the count."""
     yield from [NamedDamage(name) for name in DAMAGES][:count]
-    # A fork's log may lose whole appends at its end, as any log may: that is the plain log's part.
+    # Any log may lose complete appends at its end. The cases of the plain log cover that.
     kinds = {kind: size for kind, size in sizes().items() if kind != "log of a fork"}
     cuts = [CutFile(kind, length) for kind, size in kinds.items() for length in range(size)]
     left = max(count - len(DAMAGES), 0)
-    # Mixed, as the flipped bits are.
+    # Mixed, like the flipped bits.
     yield from rng.sample(cuts, min(left, len(cuts)))

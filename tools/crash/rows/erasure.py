@@ -31,7 +31,7 @@ _PATIENCE: Final = 30.0
 _GROWN: Final = 9 << 20
 
 
-# -- what is to be forgotten ------------------------------------------------------------------------
+# -- content ------------------------------------------------------------------------
 
 
 def _message(session: "Session", needle: str) -> int:
@@ -95,7 +95,7 @@ CONTENTS: Final[dict[str, Callable[["Session", str], int]]] = {
     "an application's event": _application,
 }
 
-#: How much is said with an adapter after what is forgotten: enough for whatever it keeps of it elsewhere.
+#: Messages that an adapter stores after the erased one, so that derived data of it is replaced.
 _TURNS: Final = 40
 
 
@@ -185,7 +185,7 @@ def _langgraph(store: "Store", needle: str) -> str:
     return "s"
 
 
-#: Each says something with a framework, and returns the id of the session that holds it.
+#: Each stores a text with a framework, and returns the id of its session.
 ADAPTERS: Final[dict[str, Callable[["Store", str], str]]] = {
     "OpenAI Agents": _openai,
     "Claude Agent": _claude,
@@ -195,7 +195,7 @@ ADAPTERS: Final[dict[str, Callable[["Store", str], str]]] = {
 }
 
 
-# -- ways to forget ---------------------------------------------------------------------------------
+# -- ways to erase ---------------------------------------------------------------------------------
 
 
 def _redact(store: "Store", session: "Session", needle: str, seq: int) -> None:
@@ -234,7 +234,7 @@ WAYS: Final[dict[str, Callable[["Store", "Session", str, int], None]]] = {
     "drop_history": _drop,
     "delete and purge": _purge,
 }
-#: What a way cannot forget: a redaction takes messages, dropping leaves the state. A graph's checkpoints are
+#: What a way cannot erase: a redaction removes messages, a drop keeps the state. A graph's checkpoints are
 #: an application's events; adapters' messages are dropped as others are.
 _SPARED: Final = {
     "redact": {"a title", "metadata", "an application's event", "LangGraph"},
@@ -244,7 +244,7 @@ _SPARED: Final = {
 
 # -- situations -------------------------------------------------------------------------------------
 
-#: What was done with the store before it forgets.
+#: What was done with the store before the erasure.
 SITUATIONS: Final = (
     "new",
     "searched",
@@ -257,7 +257,7 @@ SITUATIONS: Final = (
 
 
 class Case(NamedTuple):
-    """A text that is stored and forgotten."""
+    """A text that is stored and erased."""
 
     place: str
     way: str
@@ -271,8 +271,8 @@ class Case(NamedTuple):
         return f"{self.place}: {self.way}: {self.content}, {self.situation} ({self.seed})"
 
     def run(self) -> Outcome:
-        """Store it, forget it, compact, and search every byte."""
-        # No two letters follow each other as in a word, nor in any other text here.
+        """Store it, erase it, compact, and search every byte."""
+        # A random text: no pair of letters is as in English, or in another text here.
         needle = "zq" + "".join(random.Random(self.seed).choices(string.ascii_lowercase, k=20))
         try:
             with _place(self.place) as where:
@@ -321,7 +321,7 @@ class Case(NamedTuple):
             store.compact()
 
     def _grow(self, where: str) -> None:
-        """Let the background compactor seal what was said."""
+        """Let the background compactor seal the messages."""
         if "background" not in self.situation or self.place != "files":
             return
         with hansard.open(where, durability="os") as store:
@@ -334,7 +334,7 @@ class Case(NamedTuple):
 
 
 def _tear(root: Path, needle: str) -> None:
-    """Leave what a writer leaves that is killed in the middle of an append."""
+    """Leave the state of a writer that was killed during an append."""
     log = next(root.rglob("log.jsonl"))
     line = log.read_bytes().splitlines(keepends=True)[-1]
     with log.open("ab") as file:
@@ -343,7 +343,7 @@ def _tear(root: Path, needle: str) -> None:
 
 @contextlib.contextmanager
 def _place(place: str) -> Iterator[str]:
-    """Yield where a store can be created; nothing is left of it."""
+    """Yield a place for a store, and remove it afterwards."""
     if place == "files":
         with tempfile.TemporaryDirectory() as directory:
             yield str(Path(directory) / "store")

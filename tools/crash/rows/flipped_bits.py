@@ -46,14 +46,14 @@ def sizes() -> dict[str, int]:
 
 
 def cases(count: int, rng: random.Random) -> Iterator[FlippedBit]:
-    """Yield all bits of all files, or as many of each as the count has room for."""
-    # Its last newline is the plain log's part, where it is known what must be read without it.
+    """Yield all bits of all files, up to the count, spread over the files."""
+    # The cases of the plain log cover its last newline: there the expected answer without it is known.
     active = {file.kind for file in specimen().files if file.active}
     found = [
         [FlippedBit(kind, at, bit) for at in range(size - (kind in active)) for bit in range(8)]
         for kind, size in sizes().items()
     ]
-    # The shorter ones wholly, and of the longer ones what room is left.
+    # All bits of short files, then as many bits of long ones as the count allows.
     found.sort(key=len)
     chosen: list[FlippedBit] = []
     for number, bits in enumerate(found):

@@ -15,7 +15,7 @@ ROW = Row(
 )
 
 
-#: A process that runs cases calls this first.
+#: Called first in a process that runs cases.
 prepare = start
 
 

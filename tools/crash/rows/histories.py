@@ -32,7 +32,7 @@ class Case(NamedTuple):
         return f"{'forks' if self.forking else 'history'} {self.seed}"
 
     def run(self) -> Outcome:
-        """Let it happen, and check it."""
+        """Run the history, and check it."""
         directory = tempfile.mkdtemp(prefix="hansard-history-")
         try:
             history = histories.run(

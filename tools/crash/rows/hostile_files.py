@@ -18,7 +18,7 @@ from tools.crash.row import Outcome, Row
 
 ROW = Row(16, "hostile files: nothing outside changes, nothing hangs, right or refused", 60, 600)
 
-#: Guises that say something only in some places.
+#: Guises that matter only for some files.
 _ONLY = {
     "a bomb": ("zst", "checkpoint"),
     "a crafted database": ("index.db",),
@@ -29,14 +29,14 @@ _ONLY = {
 
 
 def prepare() -> None:
-    """Have a nursery and the stores ready, and know what is true of them."""
+    """Prepare a nursery, the stores and their true answers."""
     start()
     truths()
 
 
 @functools.cache
 def truths() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is true of the store, and of the other one."""
+    """Return the true answers of both stores."""
     return tuple(_asked(path) for path in hostile.stores())  # type: ignore[return-value] # two
 
 
@@ -60,7 +60,7 @@ def _ask(directory: Path) -> Any:
 
 @dataclass
 class Disguise:
-    """One file, and what is in its place."""
+    """One file, and its replacement."""
 
     file: str
     guise: str
@@ -71,7 +71,7 @@ class Disguise:
         return f"{self.file} is {self.guise}"
 
     def run(self) -> Outcome:
-        """Make the store, ask everything, and compare the answers with the truth."""
+        """Create the store, make all calls, and compare the answers with the true ones."""
         directory = Path(tempfile.mkdtemp(prefix="hansard-hostile-"))
         try:
             shutil.copytree(hostile.stores()[0], directory / "store")
@@ -130,10 +130,10 @@ class Disguise:
 
     def _is_right(self, label: str, said: Any) -> bool:
         truth, foreign = (truths()[place].get(label, ["is", None])[1] for place in (0, 1))
-        # A log that is valid in every way cannot be told from this store's own.
+        # A valid log cannot be distinguished from this store's log.
         right = [truth, foreign] if self.guise == hostile.OTHERS else [truth]
         affected = hostile.affected(self.file)
-        # Without its sessions, or its marker, it is another store.
+        # Without its sessions or its marker, it is a different store.
         if said in right or label.startswith("command:") or label[-1] == ")" or APART in affected:
             return True
         match label.rpartition(" ")[2]:

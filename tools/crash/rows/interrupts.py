@@ -101,7 +101,7 @@ class OutOfMemory(NamedTuple):
         if why_not:
             return Outcome(ok=True, label=self.label, skipped=why_not)
         operation = BY_NAME[self.operation]
-        # Once in peace: what is imported on the way is imported then.
+        # Run it once without a fault, to import everything.
         stage().states(operation)
         try:
             outcome, detail = memory.in_child(stage(), operation, self.at)
@@ -116,7 +116,7 @@ def cases(count: int, rng: random.Random) -> Iterator[Interrupted | OutOfMemory]
         (Interrupted, POINTS, (count + 1) // 2),
         (OutOfMemory, ALLOCATIONS, count // 2),
     ):
-        # Equally many of each operation, while there are any: the short ones are the most frequent calls.
+        # An equal number for each operation as far as possible: the short ones are the most frequent calls.
         orders = [rng.sample(range(1, most + 1), most) for most in table.values()]
         turns = zip_longest(*orders)
         every = (

@@ -1,4 +1,4 @@
-"""Row 11: what can happen to a lock and its waiters, each as a test with real processes."""
+"""Row 11: situations of a lock and its waiters, each a test with real processes."""
 
 import os
 import random

@@ -20,7 +20,7 @@ SYNCS: Final = ("sync",)
 LOST: Final[tuple[Literal["nul", "cut", "later"], ...]] = ("nul", "cut", "later")
 
 
-#: A process that runs cases calls this first.
+#: Called first in a process that runs cases.
 prepare = start
 
 

@@ -13,14 +13,14 @@ ROW = Row(6, "power cuts on ext4 and XFS", 40, 400)
 
 KINDS: Final = ("ext4", "xfs")
 
-#: More than any workload acknowledges: the power then goes when it is done.
+#: More than any workload acknowledges: the power cut then follows its end.
 MOST: Final = 18
 
-#: With durability "os" only what is appended is promised anything.
+#: With durability "os" there are guarantees only for appends.
 CARELESS: Final = ("create", "group")
 
 
-#: A process that runs cases calls this first.
+#: Called first in a process that runs cases.
 prepare = start
 
 

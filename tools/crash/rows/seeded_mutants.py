@@ -18,7 +18,7 @@ class Seeded:
     label: str
 
     def run(self) -> Outcome:
-        """Put it into a copy of the source, and run its tests."""
+        """Apply it to a copy of the source, and run its tests."""
         verdict = examine(MUTANTS[self.label])
         return Outcome(verdict.caught, self.label, verdict.told)
 

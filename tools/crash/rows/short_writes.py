@@ -17,7 +17,7 @@ WRITES: Final = ("write",)
 KEPT: Final[tuple[Literal["one", "half", "most"], ...]] = ("one", "half", "most")
 
 
-#: A process that runs cases calls this first.
+#: Called first in a process that runs cases.
 prepare = start
 
 

@@ -19,7 +19,7 @@ ROW = Row(
 RARER: Final = (errno.EDQUOT, errno.EMFILE, errno.EACCES, errno.EROFS, errno.ENOLCK)
 
 
-#: A process that runs cases calls this first.
+#: Called first in a process that runs cases.
 prepare = start
 
 

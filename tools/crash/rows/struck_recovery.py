@@ -12,7 +12,7 @@ from tools.crash.workloads import WORKLOADS
 
 ROW = Row(4, "a fault at each call of recovery", 300, 1500)
 
-#: What strikes the recovery.
+#: The faults during recovery.
 FAULTS: Final = (
     Fault("fail", error=errno.EIO),
     Fault("fail", error=errno.EIO, lasting=True),
@@ -23,7 +23,7 @@ FAULTS: Final = (
 )
 
 
-#: A process that runs cases calls this first.
+#: Called first in a process that runs cases.
 prepare = start
 
 

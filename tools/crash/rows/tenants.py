@@ -27,7 +27,7 @@ from tools.crash.specimen import opened, small
 #: The scope.
 SCOPE: Final = "a/"
 
-#: Ids that are not in it, however near.
+#: Ids outside it, also similar ones.
 OUTSIDE: Final = ("b/1", "a", "a0", "A/1", "p/parent", "b/none")
 
 BACKENDS: Final = ("files", "memory")
@@ -41,7 +41,7 @@ def say(*texts: str) -> list[dict[str, Any]]:
 
 
 def common(store: hansard.Store) -> None:
-    """Make what both stores have: the scope, and the parent of a fork in it."""
+    """Create what both stores have: the scope, and the parent of a fork in it."""
     parent = store.create("p/parent", metadata={"title": "parent title"})
     parent.add_messages(say("inherited refund", "inherited order"))
     first = store.create("a/1", metadata={"title": "refund", "user": "u1"}, workspace="/w")
@@ -60,7 +60,7 @@ def common(store: hansard.Store) -> None:
 
 
 def apart(store: hansard.Store, *, fork: bool) -> None:
-    """Make what only one of the stores has, all of it outside of the scope. `fork`: of a session inside."""
+    """Create what only one of the stores has, all outside the scope. `fork`: of a session inside."""
     store.session("p/parent").add_messages(say("secret refund later", "secret"))
     store.session("p/parent").set_metadata(title="secret title", user="u1")
     store.session("p/parent").snapshot("here")
@@ -91,14 +91,14 @@ def apart(store: hansard.Store, *, fork: bool) -> None:
     store.search("refund")
 
 
-#: The stores: one with nothing apart, and two with much.
+#: The stores: one with only the shared sessions, and two with many others.
 STORES: Final[dict[str, Callable[[hansard.Store], None]]] = {
     "one": lambda _: None,
     "two": functools.partial(apart, fork=True),
     "two, without a fork of the scope's": functools.partial(apart, fork=False),
 }
 
-#: What would lose events that a fork needs is refused, wherever the fork is; nothing else is said of it.
+#: Calls that would lose events of a fork are refused, wherever the fork is; the error does not name it.
 REFUSED_FOR_FORKS: Final = {"Store.prune", "Store.purge", "Session.drop_history"}
 
 
@@ -114,7 +114,7 @@ def made() -> Path:
     return place
 
 
-# -- what is asked ------------------------------------------------------------------------------
+# -- calls ------------------------------------------------------------------------------
 
 
 class _Progress:
@@ -188,7 +188,7 @@ def _released(session: hansard.Session) -> object:
 
 _NOON: Final = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
 
-#: What is asked of a store, by the method's name.
+#: Calls of a store, by the method's name.
 STORE: Final[dict[str, list[Question]]] = {
     "audit": [lambda s: [*s.audit()]],
     "compact": [lambda s: _with_progress(s.compact)],
@@ -218,7 +218,7 @@ STORE: Final[dict[str, list[Question]]] = {
         lambda s: _follow(s, session="b/1"),
         lambda s: _follow(s, prefix="b/"),
     ],
-    "health": [lambda s: s.health()[:3]],  # the rest is how much of the disk is free
+    "health": [lambda s: s.health()[:3]],  # the rest is the free space of the disk
     "import_session": [
         lambda s: s.import_session(s.session("a/1").export(), id="a/imported"),
         lambda s: s.import_session(s.session("a/fork").export(), id="b/1"),
@@ -287,7 +287,7 @@ STORE: Final[dict[str, list[Question]]] = {
     "verify": [lambda s: s.verify()],
 }
 
-#: Likewise of a session.
+#: Calls of a session.
 SESSION: Final[dict[str, list[Question]]] = {
     "add_message": _each(lambda x: x.add_message({"n": 1}, key="k"), lambda x: x.add_message({})),
     "add_messages": _each(lambda x: x.add_messages(say("x", "y"), expected_seq=4)),
@@ -350,7 +350,7 @@ SESSION: Final[dict[str, list[Question]]] = {
     "window": _each(lambda x: x.window(messages=2)),
 }
 
-#: What needs no question: it ends the store.
+#: Methods that are not called, because they close the store.
 PASSED_OVER: Final = {"Store.close"}
 
 
@@ -361,7 +361,7 @@ def _undated(exported: bytes) -> str:
 
 
 def public() -> dict[str, list[Question]]:
-    """Return the questions to each public name of a store and a session; none where there are none."""
+    """Return the calls for each public name of a store and a session; none for other names."""
     return {
         f"{owner.__name__}.{name}": questions.get(name, [])
         for owner, questions in ((hansard.Store, STORE), (hansard.Session, SESSION))
@@ -371,7 +371,7 @@ def public() -> dict[str, list[Question]]:
 
 
 def plain(value: object, path: str) -> Any:
-    """Return an answer as it can be compared: nothing in it says where the store is."""
+    """Return an answer without the path of the store, for comparison."""
     text = repr(msgspec.to_builtins(value, enc_hook=_known))
     return re.sub(r"0x[0-9a-f]+|~?\d{8}T\d+", "", text.replace(path, "STORE"))
 
@@ -385,7 +385,7 @@ def _known(value: object) -> object:
 
 
 def answer(store: hansard.Store, question: Question, path: str) -> str:
-    """Return the answer to a question, or the error."""
+    """Return the answer of a call, or the error."""
     try:
         return str(plain(question(store.scoped(SCOPE)), path))
     except (hansard.HansardError, ValueError, TypeError) as error:
@@ -394,7 +394,7 @@ def answer(store: hansard.Store, question: Question, path: str) -> str:
 
 @dataclass
 class Asked:
-    """Everything that one method can be asked, of one backend."""
+    """All calls of one method, on one backend."""
 
     backend: str
     name: str
@@ -405,7 +405,7 @@ class Asked:
         return f"{self.name} of {self.backend}"
 
     def run(self) -> Outcome:
-        """Ask both stores, each question of a new copy, and compare."""
+        """Make each call on a new copy of both stores, and compare."""
         questions = public()[self.name]
         if not questions:
             return Outcome(ok=False, label=self.label, detail="no question asks this: add one")
@@ -422,7 +422,7 @@ class Asked:
             with small(), hansard.open("memory:") as store:
                 common(store)
                 STORES[which](store)
-                with small():  # from here on, time is the same in both
+                with small():  # from here on, the time is the same in both
                     return answer(store, question, "memory:")
         with tempfile.TemporaryDirectory(prefix="hansard-tenants-") as directory:
             path = Path(directory) / "store"

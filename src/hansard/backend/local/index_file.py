@@ -51,7 +51,7 @@ class LocalIndexFile:
             with suppress(FileNotFoundError):
                 disk.remove(directory, name + JOURNAL)
         if "" in found:
-            # SQLite would create an empty one with a journal; one with a second name may be anybody's.
+            # SQLite would create an empty one with a journal; one with a second link may be another user's.
             return found[""].st_size > 0 and found[""].st_nlink == 1
         if found.keys() & {WAL, SHM}:
             return False  # of a database that was removed: SQLite would add it to the new one
