@@ -2,7 +2,11 @@
 
 import base64
 import struct
+import time
 import zlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from unittest import mock
 
 import hansard
 
@@ -48,8 +52,24 @@ def picture() -> str:
     return base64.b64encode(data).decode()
 
 
+def _clock() -> Iterator[int]:
+    """Yield times that pass unevenly: some seconds, and half an hour before the thanks."""
+    now = 1_790_000_000_000_000_000
+    while True:
+        for seconds in (0.4, 1.2, 2.5, 7.3, 0.9, 3.1, 0.2, 0.2, 4.8, 0.2, 1900, 30):
+            now += int(seconds * 1e9)
+            yield now
+
+
 def fill(store: hansard.Store) -> None:
-    """Add sessions to a store: a conversation with tools, a fork, a plan, an attack."""
+    """Add sessions of some days in September 2026 to a store."""
+    clock = SimpleNamespace(time_ns=_clock().__next__, strftime=time.strftime, gmtime=time.gmtime)
+    with mock.patch("hansard.log.format.clock", clock):
+        _fill(store)
+
+
+def _fill(store: hansard.Store) -> None:
+    """Add a conversation with tools, a fork, a subagent, a plan, an attack."""
     session = store.create(
         "support/42", metadata={"title": "Refund for order 1042", "user": "u7", "model": "large-2"}
     )
@@ -108,7 +128,10 @@ def fill(store: hansard.Store) -> None:
             ],
         }
     )
-    session.append("x.note", {"text": "A polite customer."})
+    session.append("x.note", {"text": "A **polite** customer.", "seq": 11})
+    helper = store.create("support/42/agent-1", metadata={"title": "Ask the warehouse"})
+    helper.add_message({"role": "user", "content": "Has the warehouse sent 1042 on?"})
+    helper.add_message({"role": "assistant", "content": "It is packed."})
     fork = session.fork("support/42-b")
     fork.set_metadata(title="Refund for order 1042, second try")
     fork.add_message({"role": "assistant", "content": "I have asked the warehouse."})

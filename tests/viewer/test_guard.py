@@ -316,7 +316,14 @@ def test_wrong_arguments_are_error_pages(served: Running) -> None:
                   "before=99999999999999999999", "at=%D9%A1", "at=2026-99-99"):  # fmt: skip
         answer = served.get(f"/session?id=support/42&{query}")
         assert answer.status in {400, 404}, query
-    paths = ["/?order=x", "/?cursor=x", "/event?id=support/42&seq=0", "/event?id=support/42&seq=99"]
+    paths = [
+        "/?order=x",
+        "/?since=x",
+        "/?where=x",
+        "/?cursor=x",
+        "/event?id=support/42&seq=0",
+        "/event?id=support/42&seq=99",
+    ]
     paths += ["/picture?id=support/42&seq=11&n=9", "/compare?a=nope", "/time?id=support/42&at=nope"]
     for path in paths:
         assert served.get(path).status in {400, 404}, path
@@ -428,6 +435,42 @@ def test_an_interrupt_ends_open_pages_quietly(data: Path, serve: Serve) -> None:
         err = one.process.communicate(timeout=60)[1]
     assert "Traceback" not in err
     assert one.process.returncode == 130
+
+
+def test_a_session_shows_times_notes_and_branches(served: Running) -> None:
+    """Turns, calls and pauses are timed; a note is at its message, and a fork where it began."""
+    shown = served.page("session", id="support/42").text
+    for text in ("turn 16.7 s", "read_file, 4.0 s", "31 min 40 s passed", "Files touched"):
+        assert text in shown, text
+    message = shown[shown.index('id="e11"') : shown.index("</article>", shown.index('id="e11"'))]
+    assert "<strong>polite</strong>" in message
+    after = shown[shown.index("</article>", shown.index('id="e11"')) : shown.index('id="e13"')]
+    assert re.findall(r'class="tag">(\w+)<', after) == ["fork", "subagent"]
+    assert "/session?id=support%2F42-b&amp;part=1&amp;after=12" in after
+    saw = served.page("session", id="support/42", view="model", at=8).text
+    assert re.search(r"what the model saw · 5 messages · about \d+ tokens", saw)
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ({"title": "refund"}, ["support/42", "support/42-b"]),
+        ({"where": "user=u7"}, ["support/42", "support/42-b"]),
+        ({"where": 'user="u7"', "prefix": "support/42-"}, ["support/42-b"]),
+        ({"until": "2026-09-21T14:45:55"}, ["support/42/agent-1"]),
+        ({"since": "2026-09-22"}, []),
+        ({"show": "archived"}, []),
+        ({"tree": "on", "order": "id", "prefix": "support"},
+         ["support/42", "support/42-b", "support/42/agent-1"]),
+        ({"parent": "support/42"}, ["support/42-b"]),
+    ],
+)  # fmt: skip
+def test_the_list_is_filtered(served: Running, query: dict[str, str], ids: list[str]) -> None:
+    """The list has the filters of `hansard ls`, and a tree of forks."""
+    shown = served.page("", **query).text
+    assert re.findall(r'class="under"><code>([^<]+)<', shown) == ids
+    if "tree" in query:
+        assert re.findall(r"what depth-(\d+)", shown) == ["1"]
 
 
 def test_the_store_is_not_written(data: Path, served: Running) -> None:

@@ -272,12 +272,35 @@ def test_time_moves_and_plays(tab: Tab) -> None:
     """The slider leads to an event, and Play steps to the end and stops there."""
     page = tab.page
     page.goto("/time?id=support/42&at=2")
-    page.locator("#scrub input[type=range]").press("ArrowRight")
+    page.locator("#scrub input[name=at]").press("ArrowRight")
     page.wait_for_url("**at=3")
     page.goto("/time?id=support/42&at=12")
     page.click("#play")
     page.wait_for_url("**at=14")
     page.wait_for_selector("#play:text-is('Play')")
+    page.select_option("#speed", "100")
+    page.locator("#clock").press("Home")
+    page.wait_for_url("**at=2026-09-21T14*")
+    assert page.locator("output b").inner_text() == "1"
+    assert page.locator("#speed").input_value() == "100"
+    tab.check()
+
+
+def test_forks_open_in_place_and_the_list_is_live(tab: Tab, store: Path) -> None:
+    """A fork unfolds where it began, with its own messages; a new session appears in the open list."""
+    page = tab.page
+    page.goto("/session?id=support/42")
+    page.click(".branch summary >> nth=0")
+    page.wait_for_selector(".branch article >> text=I have asked the warehouse")
+    assert page.locator("#e13").count() == 1
+    page.goto("/compare?a=support/42&b=support/42-b")
+    page.click("text=7 shared messages")
+    assert page.locator(".shared article").count() == 5
+    page.goto("/?prefix=new/")
+    with page.expect_response("**/live"), hansard.open(store) as opened:
+        page.wait_for_selector("text=No session matches")
+        opened.session("new/1").add_message({"role": "user", "content": "hello"})
+    page.wait_for_selector("text=new/1", timeout=60_000)
     tab.check()
 
 

@@ -5,11 +5,13 @@ sees it, unless the server was started with `--unredacted`.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import urlencode
 
@@ -29,6 +31,8 @@ _HITS: Final = 50
 #: Maximum entries that a filter reads for one page, and messages of each side that a comparison shows.
 _SCANNED: Final = 2_000
 _COMPARED: Final = 100
+#: Shared messages that a comparison can unfold.
+_SHARED: Final = 20
 
 View = Literal["history", "model"]
 Query = Mapping[str, str]
@@ -99,27 +103,84 @@ def sessions(site: Site, query: Query) -> dict[str, Any]:
     order = query.get("order", "-updated")
     if order not in ORDERS:
         raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
-    title, prefix, everything = query.get("title", ""), query.get("prefix", ""), "all" in query
-    chosen: dict[str, Any] = {"prefix": prefix, "title": title}
-    chosen |= {"parent": query.get("parent") or None, "workspace": query.get("workspace") or None}
-    chosen["archived"] = None if everything else False
+    tree = "tree" in query
+    given = {key: query.get(key, "") for key in _FILTERS}
+    chosen: dict[str, Any] = {key: given[key] or None for key in ("parent", "workspace")}
+    chosen |= {key: _moment(key, given[key]) for key in ("since", "until") if given[key]}
+    chosen |= {"prefix": given["prefix"], "title": given["title"], "where": _where(given["where"])}
+    chosen |= _SHOWN.get(given["show"], _SHOWN[""])
     page = site.store.sessions(
-        **chosen, order=order, limit=_LISTED, cursor=query.get("cursor") or None
+        **chosen,
+        order=order,
+        limit=_TREE if tree else _LISTED,
+        cursor=None if tree else query.get("cursor") or None,
     )
+    rows = [row(site, info) for info in page.items]
     return {
-        "rows": [row(site, info) for info in page.items],
+        "rows": _tree(rows) if tree else rows,
         "count": site.store.count(**chosen),
-        "next": page.next,
-        "order": order,
+        "next": None if tree else page.next,
         "orders": ORDERS,
-        "title": title,
-        "prefix": prefix,
-        "parent": query.get("parent", ""),
-        "workspace": query.get("workspace", ""),
-        "everything": everything,
+        "given": given,
+        "keep": given | {"order": order},
+        "tree": tree,
+        "more": any(given[key] for key in ("since", "until", "where", "workspace")),
         "first": "cursor" not in query,
-        "filtered": bool(title or prefix or query.get("parent") or query.get("workspace")),
+        "filtered": any(given.values()),
+        "live": not site.static and "cursor" not in query,
     }
+
+
+#: The filters of the list, as `hansard ls` has them; which sessions it shows; and the most in a tree.
+_FILTERS: Final = ("title", "prefix", "parent", "workspace", "since", "until", "where", "show")
+_SHOWN: Final[dict[str, dict[str, bool | None]]] = {
+    "": {"archived": False},
+    "all": {"archived": None},
+    "archived": {"archived": True},
+    "damaged": {"damaged": True},
+    "held": {"held": True},
+}
+_TREE: Final = 500
+
+
+def _moment(name: str, text: str) -> datetime:
+    found = _point(text)
+    if isinstance(found, datetime):
+        return found
+    raise ValueError(f"{name} must be a date or a time, got {text!r}")
+
+
+def _where(text: str) -> dict[str, Any]:
+    """Return the condition KEY=VALUE; the value is JSON, or else a string."""
+    key, separator, value = text.partition("=")
+    if text and not (key and separator):
+        raise ValueError(f"metadata must be KEY=VALUE, got {text!r}")
+    try:
+        return {key: msgspec.json.decode(value)} if text else {}
+    except (msgspec.MsgspecError, UnicodeError):
+        return {key: value}
+
+
+def _tree(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return lines of the list with forks under their parents, and the depth of each."""
+    known = {one["key"] for one in rows}
+    below: dict[str, list[dict[str, Any]]] = {}
+    for one in rows:
+        below.setdefault(one["parent_key"] if one["parent_key"] in known else "", []).append(one)
+    found: dict[str, dict[str, Any]] = {}
+    waiting = [(one, 0) for one in reversed(below.get("", []))]
+    while waiting:
+        one, depth = waiting.pop()
+        found[one["key"]] = one | {"depth": min(depth, 12)}
+        waiting += [(fork, depth + 1) for fork in reversed(below.get(one["key"], []))]
+    # A cycle of parents, by a reused id, has no root.
+    return [*found.values(), *(one for one in rows if one["key"] not in found)]
+
+
+def newest(site: Site) -> list[Any]:
+    """Return what changes when the list does."""
+    page = site.store.sessions(order="-updated", limit=_LISTED)
+    return [(info.id, info.seq, info.damaged) for info in page.items]
 
 
 def row(site: Site, info: "hansard.SessionInfo") -> dict[str, Any]:
@@ -128,6 +189,7 @@ def row(site: Site, info: "hansard.SessionInfo") -> dict[str, Any]:
     model = info.metadata.get("model")
     return {
         **shown,
+        "depth": 0,
         "key": info.id,
         "parent_key": info.parent,
         "tokens": info.input_tokens + info.output_tokens,
@@ -171,7 +233,8 @@ def session(site: Site, query: Query) -> dict[str, Any]:
         "filtered": bool(role or tool),
         "around": query.get("around", ""),
         "rail": _rail(items),
-        "lane": _lane(items),
+        "lane": _lane(items, entries),
+        "branches": {} if site.static or "part" in query else _branches(site, found, items, later),
         "files": _files(entries),
         "model_view": _size(found, at) if view == "model" else None,
     }
@@ -324,25 +387,86 @@ def _rail(items: list[Item]) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def _time(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-#: Seconds without an entry that are named on the page.
+#: Seconds without an entry that are named on the page, and that a call takes at least to be listed.
 _IDLE: Final = 60.0
+_NOTABLE: Final = 0.05
 
 
-def _lane(items: list[Item]) -> dict[int, float]:
-    """Return the seconds that passed before an item, where they are many."""
-    gaps = {}
-    for one, following in pairwise(items):
-        begin, end = _time(one.time), _time(following.time)
-        if begin and end and (passed := (end - begin).total_seconds()) >= _IDLE:
-            gaps[following.seq] = passed
-    return gaps
+class Lane(NamedTuple):
+    """How long things took, in seconds.
+
+    Attributes:
+        gaps: what passed before an item, where it is much.
+        turns: from a prompt to the last entry before the next one.
+        calls: from a call to its result, by the seq of the result.
+        tools: the calls of each tool, added up, the longest first.
+        slowest: the seq of the message with the slowest call, its tool and its time.
+    """
+
+    gaps: dict[int, float]
+    turns: dict[int, float]
+    calls: dict[int, float]
+    tools: list[tuple[str, float]]
+    slowest: tuple[int, str, float] | None
+
+
+def _lane(items: list[Item], entries: "Iterable[hansard.TranscriptEntry]") -> Lane:
+    """Return how long things took between the entries of a page."""
+    times = {entry.seq: datetime.fromisoformat(entry.time) for entry in entries if entry.time}
+
+    def passed(before: int, after: int) -> float:
+        one, other = times.get(before), times.get(after)
+        return max((other - one).total_seconds(), 0.0) if one and other else 0.0
+
+    gaps = {b.seq: passed(a.seq, b.seq) for a, b in pairwise(items)}
+    prompts = [item.seq for item in items if item.prompt]
+    ends = [max((seq for seq in times if seq < end), default=0) for end in prompts[1:]]
+    ends.append(max(times, default=0))
+    calls: dict[int, float] = {}
+    tools: dict[str, float] = {}
+    slowest: tuple[int, str, float] | None = None
+    for item in items:
+        for part in item.parts:
+            took = passed(item.seq, part.result_seq)
+            if part.result and took >= _NOTABLE:
+                calls[part.result_seq] = took
+                tools[part.name] = tools.get(part.name, 0.0) + took
+                slowest = max(slowest or (0, "", 0.0), (item.seq, part.name, took), key=_LAST)
+    return Lane(
+        {seq: gap for seq, gap in gaps.items() if gap >= _IDLE},
+        {
+            seq: took
+            for seq, end in zip(prompts, ends, strict=False)
+            if (took := passed(seq, end)) >= _NOTABLE
+        },
+        calls,
+        sorted(tools.items(), key=_LAST, reverse=True)[:10],
+        slowest,
+    )
+
+
+_LAST: Final = itemgetter(-1)
+
+
+def _branches(
+    site: Site, found: "hansard.Session", items: list[Item], later: int | None
+) -> dict[int, list[dict[str, Any]]]:
+    """Return the forks of a session, and the sessions of its subagents, by the items that they follow.
+
+    A subagent's session has the id of its session, a slash, and more.
+    """
+    chosen = [(info, "fork") for info in site.store.sessions(parent=found.id, limit=_LISTED).items]
+    below = site.store.sessions(prefix=f"{found.id}/", limit=_LISTED).items
+    chosen += [(info, "subagent") for info in below if info.parent != found.id]
+    seqs, times = [item.seq for item in items], [item.time for item in items]
+    placed: dict[int, list[dict[str, Any]]] = {}
+    for info, kind in chosen:
+        at = info.forked_at or 0 if kind == "fork" else 0
+        place = bisect_right(seqs, at) if at else bisect_right(times, info.created)
+        if place and (place < len(items) or later is None):
+            shown = row(site, info) | {"kind": kind, "after": at}
+            placed.setdefault(seqs[place - 1], []).append(shown)
+    return placed
 
 
 def _files(entries: "Iterable[hansard.TranscriptEntry]") -> dict[str, list[int]]:
@@ -409,18 +533,25 @@ def time(site: Site, query: Query) -> dict[str, Any]:
         changed = found.transcript(1, after=seq - 1, at=seq, redacted=site.redacted)
         step = [entry for entry in changed.entries if entry.seq == seq]
     before = found.state(seq - 1) if seq else state
+    following = next(found.events(after=seq), None)
+    wait = (_seconds(following.stamp) - _seconds(state.updated)) if following and seq else 0
     return {
         **_head(site, found, now),
         "then": site.clean(state),
         "then_metadata": to_json(site.clean(state.metadata)) if state.metadata else "",
         "seq": seq,
         "last": now.seq,
+        "wait": max(wait, 0),
         "step": render.items(step),
         "changes": _changes(site.clean(before), site.clean(state)),
         "items": render.items(page.entries),
         "omitted": page.earlier,
         "size": _size(found, seq),
     }
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -446,6 +577,10 @@ def compare(site: Site, query: Query) -> dict[str, Any]:
     other = site.session(query, "b") if shown["b"] else one
     found = one.compare(other, at=_point(shown["a_at"]), other_at=_point(shown["b_at"]))
     first = found.divergence.after if found.divergence else found.same
+    differs = found.divergence.a if found.divergence else None
+    shared = one.transcript(
+        _SHARED, before=differs, at=found.a.seq, view="model", events=False, redacted=site.redacted
+    )
     sides = []
     for place, only in ((found.a, found.only_a), (found.b, found.only_b)):
         entries = [
@@ -472,6 +607,8 @@ def compare(site: Site, query: Query) -> dict[str, Any]:
         "found": found,
         "base": site.clean(found.base) if found.base else None,
         "first": first,
+        "shared": render.items(shared.entries) if first else [],
+        "calls": site.clean(found.calls[:_COMPARED]),
         "same": found.same,
         "sides": sides,
         "changes": changes,

@@ -96,6 +96,14 @@ class UsageOfTurn(NamedTuple):
     output_tokens: int
 
 
+class Note(NamedTuple):
+    """A note about a message: an event `x.note`, with a `text`, and maybe the `seq` of its message."""
+
+    seq: int
+    time: str
+    shown: Markup
+
+
 class Item(NamedTuple):
     """An entry on the page.
 
@@ -104,6 +112,7 @@ class Item(NamedTuple):
         prompt: a person wrote it.
         pictures: number of pictures.
         usage: what was recorded after it.
+        notes: what was noted about it.
     """
 
     seq: int
@@ -118,6 +127,7 @@ class Item(NamedTuple):
     unfinished: bool
     pictures: int
     usage: Sequence[UsageOfTurn]
+    notes: Sequence[Note] = ()
 
     @property
     def calls(self) -> int:
@@ -157,9 +167,25 @@ def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) ->
                 found.append(_message(entry, message, shown))
         elif usage and found and found[-1].role:
             found[-1] = found[-1]._replace(usage=[*found[-1].usage, usage])
+        elif entry.kind == "x.note":
+            _add_note(found, entry)
         else:
             found.append(_event(entry))
     return found
+
+
+def _add_note(found: list[Item], entry: "hansard.TranscriptEntry") -> None:
+    """Add a note to the message that it names, or an item of its own."""
+    data = arguments(ContentPart("data", entry.details))
+    text, seq = data.get("text"), data.get("seq")
+    if not isinstance(text, str):
+        found.append(_event(entry))
+        return
+    note = Note(entry.seq, entry.time, markdown(text[:_LONGEST]))
+    place = next((place for place, item in enumerate(found) if item.seq == seq), len(found))
+    if place == len(found):
+        found.append(_event(entry))
+    found[place] = found[place]._replace(notes=[*found[place].notes, note])
 
 
 def _results(parsed: Mapping[int, ParsedMessage]) -> dict[str, tuple[int, ContentPart]]:

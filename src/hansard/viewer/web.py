@@ -27,8 +27,9 @@ from hansard.viewer import pages
 from hansard.viewer.guard import Guard
 from hansard.viewer.pages import Site
 
-#: Seconds between two looks at a session that is watched, and between two signs of life to its reader.
+#: Seconds between two looks at a session or a list that is watched, and two signs of life to its reader.
 _POLL: Final = 0.2
+_LIST_POLL: Final = 1.0
 _ALIVE: Final = 15.0
 #: Maximum sessions that are watched at a time.
 _WATCHED: Final = 50
@@ -113,10 +114,21 @@ class _App:
         return Response(data, media_type=media)
 
     async def _live(self, request: Request) -> Response:
-        session = await run_sync(self._site.session, request.query_params)
+        site, query = self._site, request.query_params
+
+        def list_changed() -> object:
+            return {"list": hash(str(pages.newest(site)))}
+
+        look, pause = list_changed, _LIST_POLL
+        if "id" in query:
+            session, pause = await run_sync(site.session, query), _POLL
+
+            def look() -> object:
+                return {"seq": session.seq}
+
         if self._watched.available_tokens < 1:
             return self._html("error", 503, reason="too many sessions are watched; close a tab")
-        news = _news(self._site, session, self._watched, self._closing)
+        news = _news(site, look, pause, self._watched, self._closing)
         return StreamingResponse(news, media_type="text/event-stream")
 
     def failed(self, _: Request, error: Exception) -> Response:
@@ -141,11 +153,12 @@ def app(site: Site, closing: Callable[[], bool]) -> Starlette:
 
 async def _news(
     site: Site,
-    session: "hansard.Session",
+    look: Callable[[], object],
+    pause: float,
     watched: anyio.CapacityLimiter,
     closing: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
-    """Yield the last seq of a session whenever it changes, as server-sent events."""
+    """Yield what a look finds whenever it changes, as server-sent events."""
     token = object()
     watched.acquire_on_behalf_of_nowait(token)
     try:
@@ -153,7 +166,7 @@ async def _news(
         quiet = 0.0
         while not closing():
             try:
-                found: object = {"seq": await run_sync(lambda: session.seq)}
+                found = await run_sync(look)
             except hansard.HansardError as error:
                 found = {"problem": site.clean(str(error))}
             if found != known:
@@ -162,8 +175,8 @@ async def _news(
             elif quiet >= _ALIVE:
                 yield b": alive\n\n"
                 quiet = 0.0
-            await anyio.sleep(_POLL)
-            quiet += _POLL
+            await anyio.sleep(pause)
+            quiet += pause
     finally:
         watched.release_on_behalf_of(token)
 

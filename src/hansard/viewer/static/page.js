@@ -139,6 +139,19 @@ for (const form of all("form[data-auto]")) {
   form.querySelector("button").hidden = true;
 }
 
+// A fork or a subagent's session opens where it began. Its seqs are those of another session.
+for (const branch of all(".branch")) {
+  branch.addEventListener("toggle", async () => {
+    const place = branch.lastElementChild;
+    if (!branch.open || place.childElementCount) return;
+    const answer = await fetch(branch.dataset.src);
+    const made = new DOMParser().parseFromString(await answer.text(), "text/html");
+    made.querySelectorAll("[id]").forEach((item) => item.removeAttribute("id"));
+    made.querySelectorAll(".item").forEach((item) => item.classList.remove("item", "prompt"));
+    place.replaceChildren(...made.body.children);
+  });
+}
+
 // -- time ---------------------------------------------------------------------
 
 const scrub = $("#scrub");
@@ -150,13 +163,33 @@ if (scrub) {
   range.addEventListener("change", () => scrub.requestSubmit());
   scrub.querySelector("button").hidden = true;
   play.hidden = false;
+  const speed = $("#speed");
+  speed.hidden = false;
+  speed.value = sessionStorage.getItem("speed") ?? "4";
+  speed.addEventListener("change", () => sessionStorage.setItem("speed", speed.value));
+  const clock = $("#clock");
+  const [from, now, to] = [clock.dataset.from, clock.dataset.now, clock.dataset.to].map(Date.parse);
+  clock.closest("label").hidden = to - from < 1000;
+  clock.value = Math.round((1000 * (now - from)) / Math.max(to - from, 1));
+  clock.addEventListener("change", () => {
+    const place = new URL(location.href);
+    const at = from + ((to - from) * clock.value) / 1000;
+    // The last millisecond is cut off: its events are wanted too.
+    place.searchParams.set("at", new Date(Math.min(at, to) + 1).toISOString());
+    location.assign(place);
+  });
   const next = () => {
     if (Number(range.value) >= Number(range.max)) { sessionStorage.removeItem("play"); play.textContent = "Play"; return; }
     range.value = Number(range.value) + 1;
     scrub.requestSubmit();
   };
   let timer = null;
-  const begin = () => { sessionStorage.setItem("play", "1"); play.textContent = "Pause"; timer = setTimeout(next, 900); };
+  const begin = () => {
+    sessionStorage.setItem("play", "1");
+    play.textContent = "Pause";
+    // As it was, but neither faster than the eye nor longer than a reader waits.
+    timer = setTimeout(next, Math.min(Math.max((1000 * scrub.dataset.wait) / speed.value, 250), 3000));
+  };
   play.addEventListener("click", () => {
     if (timer === null) return begin();
     clearTimeout(timer);
@@ -232,6 +265,22 @@ if (stream?.dataset.live) {
     $("#pill").hidden = true;
     scrollTo({ top: document.documentElement.scrollHeight, behavior: quick });
   });
+}
+
+// The list shows again what the server lists, unless the reader works in it.
+const list = $("#list[data-live]");
+if (list) {
+  let first = null;
+  const news = new EventSource(list.dataset.live);
+  news.addEventListener("message", async (event) => {
+    if (first === null) { first = event.data; return; }
+    const answer = await fetch(location.href);
+    if (!answer.ok || list.contains(document.activeElement)) return;
+    const made = new DOMParser().parseFromString(await answer.text(), "text/html");
+    list.replaceChildren(...made.querySelector("#list").children);
+    $("#count").textContent = made.querySelector("#count").textContent;
+  });
+  addEventListener("pagehide", () => news.close());
 }
 
 // -- what is new since the last visit -----------------------------------------
