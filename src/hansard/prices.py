@@ -11,7 +11,7 @@ def check_installed() -> None:
         import genai_prices  # noqa: F401 - an optional dependency
     except ImportError as error:
         raise ImportError(
-            "prices=True needs the package genai-prices: pip install 'hansard[prices]'"
+            "prices=True needs the package genai-prices: pip install '/path/to/hansard[prices]'"
         ) from error
 
 

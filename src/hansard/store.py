@@ -726,7 +726,9 @@ class Store:
                 raise ValueError("policy excludes all other options but dry_run")
             options = policy_of(self._backend)
             if not options:
-                raise ValueError("the store has no retention policy; set one with set_retention")
+                raise ValueError(
+                    "the store has no retention policy; set one with store.set_retention()"
+                )
             prefix = options.pop("prefix", "")
         filters = self._filters(prefix=prefix, workspace=workspace)
         return prune(self._backend, filters, dry_run=dry_run, **options)

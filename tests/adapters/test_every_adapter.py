@@ -50,7 +50,7 @@ def test_a_missing_framework_is_named(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
-    wanted = f"hansard.adapters.{module} needs {package}: pip install 'hansard[{extra}]'"
+    wanted = f"hansard.adapters.{module} needs {package}: pip install '/path/to/hansard[{extra}]'"
     assert f"ImportError: {wanted}" in done.stderr
 
 

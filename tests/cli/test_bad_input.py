@@ -143,7 +143,10 @@ REFUSED: list[tuple[str, int, str]] = [
     ("ls --until 0001-01-01T00:00+14:00", 2, "must be a time such as"),
     ("ls --where user", 2, "--where must be KEY=VALUE, got 'user'"),
     ("ls --tree --limit 3", 2, "--tree excludes --limit"),
-    ("ls --limit -1", 2, "--limit"),
+    ("ls --limit -1", 2, "--limit': must be >= 0, got -1"),
+    ("ls --cursor x", 1, "invalid cursor 'x'; pass the one that `hansard ls` printed"),
+    ("tail --lines x", 2, "'x' is not an integer"),
+    ("prune --policy", 1, "set one with `hansard prune --set-policy`"),
 ]
 
 

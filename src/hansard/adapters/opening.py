@@ -99,7 +99,7 @@ def unescaped(part: str) -> str:
 def missing(module: str, package: str, extra: str, error: ImportError) -> NoReturn:
     """Raise an error that names the extra that an adapter needs."""
     raise ImportError(
-        f"hansard.adapters.{module} needs {package}: pip install 'hansard[{extra}]' ({error})",
+        f"hansard.adapters.{module} needs {package}: pip install '/path/to/hansard[{extra}]' ({error})",
         name=error.name,
     ) from error
 

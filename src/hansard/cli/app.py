@@ -170,7 +170,9 @@ def _message(error: BaseException, *, debug: bool) -> str:
         case click.UsageError():
             command = error.ctx.command_path if error.ctx is not None else "hansard"
             text = error.format_message().rstrip(".")
-            text = f"{text[:1].lower()}{text[1:]}; see `{command} --help`"
+            text = text.replace("a valid integer range", "an integer")
+            text = re.sub(_RANGE, r"must be \2 \3, got \1", f"{text[:1].lower()}{text[1:]}")
+            text += f"; see `{command} --help`"
         case click.ClickException():
             text = error.format_message()
         case errors.StoreNotFound():
@@ -182,14 +184,15 @@ def _message(error: BaseException, *, debug: bool) -> str:
             )
         case errors.Damaged() if "hansard " not in text:
             text += "; run `hansard verify` for details, or `hansard repair`"
-        case errors.HansardError():
-            text = re.sub(_ARGUMENT, "", re.sub(_CALL, _as_command, text))
+        case errors.HansardError() | ValueError():
+            text = re.sub(_CALL, _as_command, re.sub(_ARGUMENT, "", text))
+            text = text.replace("`next` of the previous page", "the one that `hansard ls` printed")
         case OSError(strerror=str(reason)):
             if isinstance(error, PermissionError):
                 reason = "permission denied; ask its owner for access"
             # The library's errors name a file: one without is about stdout.
             text = f"{error.filename or 'the output'}: {reason}"
-        case OSError() | ValueError():
+        case OSError():
             pass
         case _:
             hint = "" if debug else "; this is a bug in hansard, --debug shows where"
@@ -200,15 +203,22 @@ def _message(error: BaseException, *, debug: bool) -> str:
 #: Calls and arguments of the library in its hints.
 _CALL: Final = r"`?\b(?:store|session)\.(\w+)\([^)`]*\)`?"
 _ARGUMENT: Final = (
-    r"(?:, group=True if it is for your group,)?(?:,? or|; reopen without) read_only=True"
+    r"(?:, group=True if it is for your group,)?(?:,? or|; reopen without) read_only=True|"
+    r"; pass a string, or call store\.session\(\) for a generated id"
 )
+#: How click reports a number that is too small or too large.
+_RANGE: Final = r"(\S+) is not in the range x([<>]=?)(\S+)"
 
 
 def _as_command(call: re.Match[str]) -> str:
     return f"`hansard {_COMMAND_OF.get(call[1], call[1])}`"
 
 
-_COMMAND_OF: Final = {"delete": "rm", "verify": "verify --reopen"}
+_COMMAND_OF: Final = {
+    "delete": "rm",
+    "set_retention": "prune --set-policy",
+    "verify": "verify --reopen",
+}
 
 
 def _say(message: str) -> None:

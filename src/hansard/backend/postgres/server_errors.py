@@ -70,7 +70,7 @@ class ConnectionLost(Exception):
 def missing_extra() -> BackendUnavailable:
     """Return the error for a Python without psycopg."""
     return BackendUnavailable(
-        "a store in PostgreSQL needs psycopg, which is not installed; run `pip install 'hansard[postgres]'`"
+        "a store in PostgreSQL needs psycopg: pip install '/path/to/hansard[postgres]'"
     )
 
 

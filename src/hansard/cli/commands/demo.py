@@ -69,7 +69,7 @@ def command(call: Call, directory: str | None) -> None:
         "replay support/42 --at 'before the answer'",
         "ls --tree",
         "doctor",
-        "serve  # pages in a browser; needs the extra [web]",
+        "serve  # pages in a browser; needs the extra web",
     ):
         screen.line(f"{program} {example}", indent=4)
 

@@ -178,7 +178,7 @@ def _write_site(
         from hansard.viewer import bundle
     except ImportError as error:
         raise click.ClickException(
-            "--as site needs more packages: install hansard with the extra [web]"
+            "--as site needs more packages: pip install '/path/to/hansard[web]'"
         ) from error
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))

@@ -38,7 +38,7 @@ def command(
             from hansard.viewer import mcp
         except ImportError as error:
             raise click.ClickException(
-                "hansard mcp needs more packages: install hansard with the extra [mcp]"
+                "hansard mcp needs more packages: pip install '/path/to/hansard[mcp]'"
             ) from error
         if call.screen.json:
             chosen = [] if workspace is None else [f"--workspace={place}"]

@@ -47,7 +47,7 @@ def command(
             from hansard.viewer import pages, web
         except ImportError as error:
             raise click.ClickException(
-                "hansard serve needs more packages: install hansard with the extra [web]"
+                "hansard serve needs more packages: pip install '/path/to/hansard[web]'"
             ) from error
         if token is None and not web.is_loopback(host):
             raise click.UsageError(f"--host {host}: other machines reach it; pass --token too")
