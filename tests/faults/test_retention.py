@@ -41,20 +41,19 @@ def test_a_child_that_is_there_before_the_purge_is_seen_by_it(tmp_path: Path) ->
         store.delete("parent")
         with pytest.raises(InUse):
             store.purge("parent")
-        # Also if the child is on its way into the trash while others look for it.
+        # Also if the child is moved while others look for it.
         ids = type(store._backend).ids
-        moved: list[str] = []
 
-        def ids_then_delete(backend: Any, *, trash: bool = False) -> Iterator[str]:
-            if not (moved or trash):
-                moved.append("child")
-                other.delete("child")
+        def ids_then_move(backend: Any, *, trash: bool = False) -> Iterator[str]:
+            if backend is store._backend and moves and moves[0][0] == trash:
+                moves.pop(0)[1]("child")
             return ids(backend, trash=trash)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(store._backend), "ids", ids_then_delete)
-            with pytest.raises(InUse):
-                store.purge("parent")
-        assert moved
-        other.restore("child")
+        delete, restore = (False, other.delete), (True, other.restore)
+        for moves in [delete], [restore, delete], [restore], [delete, restore]:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(type(store._backend), "ids", ids_then_move)
+                with pytest.raises(InUse):
+                    store.purge("parent")
+            assert not moves
         assert len(other.session("child").messages()) == 3

@@ -51,8 +51,9 @@ def forks(backend: Backend) -> Iterator[tuple[str, SessionForked | None]]:
     None: damaged, so that is unknown. A missed fork would lose what it needs, so this asks no index.
     """
     store = backend.unscoped
-    # The trash twice: what is deleted while the others are listed is in one of the three.
-    for session_id in sorted({*store.ids(trash=True), *store.ids(), *store.ids(trash=True)}):
+    # Twice: a session that is deleted, or deleted and restored, during one listing is in another.
+    listings = True, False, True, False
+    for session_id in sorted({found for trash in listings for found in store.ids(trash=trash)}):
         try:
             forked = origin_of(store.log(session_id, from_trash=True))
         except UNREADABLE:
