@@ -28,7 +28,7 @@ from hansard.errors import (
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.event.event import NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import (
     CONTROL,
     RETENTION_SET,
@@ -40,8 +40,9 @@ from hansard.event.kinds import (
 from hansard.index import SessionInfo, index
 from hansard.index.catalog import Description, describe
 from hansard.index.listing import SessionFilter
+from hansard.log.store_directory import not_found
 from hansard.maintenance import hold
-from hansard.maintenance.trash import announce, audit, purge, refusals_recorded
+from hansard.maintenance.trash import announce, purge, refusals_recorded
 from hansard.state.fold import latest_activity
 from hansard.state.fork_graph import ForkGraph
 from hansard.state.lineage import forks
@@ -114,7 +115,8 @@ def prune(
     if max_size is not None:
         plan.shrink(max_size)
     archive = plan.to_archive(cutoffs["archive_after"])
-    purged = _to_purge(backend, filters, cutoffs["purge_trash"], plan.kept) if purge_trash else []
+    purges = _Purges(backend, cutoffs["purge_trash"])
+    purged = purges.plan(filters, plan.kept) if purge_trash else []
     if not dry_run:
         facts = {
             "older_than": seconds.get("older_than"),
@@ -127,7 +129,7 @@ def prune(
         for session_id in plan.order():
             _prune_one(backend, plan, session_id, facts)
         archive = [info for info in archive if _archive_one(backend, plan, info)]
-        purged = [session_id for session_id in purged if _purge_one(backend, plan, session_id)]
+        purged = [session_id for session_id in purged if purges.run(session_id, plan.kept)]
     return PruneReport(
         sorted(plan.doomed),
         dict(sorted(plan.kept.items())),
@@ -379,73 +381,86 @@ def _archive_one(backend: Backend, plan: _Plan, info: SessionInfo) -> bool:
 # -- the trash ----------------------------------------------------------------------------------
 
 
-def _to_purge(
-    backend: Backend, filters: SessionFilter, cutoff: str, kept: dict[str, str]
-) -> list[str]:
-    """Return the sessions that are in the trash since the cutoff, forks before their parents.
+class _Purges:
+    """Purges what has been in the trash since a cutoff, by the audit log."""
 
-    `kept` gets the others.
-    """
-    deleted = _deletions(backend)
-    children: dict[str, list[str]] = {}
-    for session_id in filter(filters.matches_id, backend.ids(trash=True)):
-        reason = _why_not_purge(backend, session_id, deleted.get(session_id), cutoff)
-        if reason:
-            kept[session_id] = reason
-        else:
-            children[session_id] = []
-    for fork, forked in forks(backend) if children else ():
-        # An unreadable one may be a fork of each.
-        for parent in children if forked is None else (forked.parent,):
-            if parent in children and parent != fork:
-                children[parent].append(fork)
-    needed = list(children)
-    while needed:
-        needed = [one for one, own in children.items() if any(fork not in children for fork in own)]
-        for session_id in needed:
-            del children[session_id]
-            kept[session_id] = "in the trash, with forks that stay"
-    return list(TopologicalSorter(children).static_order())
+    def __init__(self, backend: Backend, cutoff: str) -> None:
+        self._backend = backend
+        self._cutoff = cutoff
+        #: When each session was moved to the trash last, and what was known before each event.
+        self._deleted: dict[str, str] = {}
+        self._before: dict[int, tuple[str, str | None]] = {}
+        self._read = 0
 
+    def plan(self, filters: SessionFilter, kept: dict[str, str]) -> list[str]:
+        """Return the sessions to purge, forks before their parents; `kept` gets the others."""
+        children: dict[str, list[str]] = {}
+        for session_id in filter(filters.matches_id, self._backend.ids(trash=True)):
+            reason = self._why_not(session_id)
+            if reason:
+                kept[session_id] = reason
+            else:
+                children[session_id] = []
+        for fork, forked in forks(self._backend) if children else ():
+            # An unreadable one may be a fork of each.
+            for parent in children if forked is None else (forked.parent,):
+                if parent in children and parent != fork:
+                    children[parent].append(fork)
+        needed = list(children)
+        while needed:
+            needed = [
+                one for one, own in children.items() if any(fork not in children for fork in own)
+            ]
+            for session_id in needed:
+                del children[session_id]
+                kept[session_id] = "in the trash, with forks that stay"
+        return list(TopologicalSorter(children).static_order())
 
-def _why_not_purge(backend: Backend, session_id: str, since: str | None, cutoff: str) -> str:
-    """Return why a session stays in the trash; empty if it does not."""
-    try:
-        hold.check(backend, session_id)
-    except Held:
-        return "held"
-    if since is None:
-        return "in the trash, without a record of when it was deleted"
-    return "" if since < cutoff else f"in the trash since: {since}"
+    def run(self, session_id: str, kept: dict[str, str]) -> bool:
+        """Purge a session; return whether that was possible."""
+        try:
+            purge(self._backend, session_id, partial(self._check, session_id))
+        except (Held, InUse, LockTimeout, SessionNotFound):
+            kept[session_id] = "changed by another process"
+            return False
+        return True
 
+    def _check(self, session_id: str) -> None:
+        """Raise if a session was restored, and perhaps deleted again, since `plan`."""
+        if (self._since(session_id) or self._cutoff) >= self._cutoff:
+            raise not_found(session_id, "the trash for so long")
 
-def _deletions(backend: Backend) -> dict[str, str]:
-    """Return when each session was moved to the trash last, by the audit log."""
-    found: dict[str, str] = {}
-    before: dict[int, tuple[str, str | None]] = {}
-    for event in audit(backend):
-        session_id = str(event.data.get("session"))
-        before[event.seq] = (session_id, found.get(session_id))
+    def _why_not(self, session_id: str) -> str:
+        """Return why a session stays in the trash; empty if it does not."""
+        try:
+            hold.check(self._backend, session_id)
+        except Held:
+            return "held"
+        since = self._since(session_id)
+        if since is None:
+            return "in the trash, without a record of when it was deleted"
+        return "" if since < self._cutoff else f"in the trash since: {since}"
+
+    def _since(self, session_id: str) -> str | None:
+        """Return when a session was moved to the trash, by the audit log as it is now."""
+        for chunk in self._backend.internal(AUDIT).reader().read(self._read):
+            for event in chunk.events():
+                self._add(event)
+        return self._deleted.get(session_id)
+
+    def _add(self, event: Event) -> None:
+        session_id, self._read = str(event.data.get("session")), event.seq
+        self._before[event.seq] = (session_id, self._deleted.get(session_id))
         if event.kind in {SESSION_DELETED, SESSION_PRUNED}:
-            found[session_id] = event.stamp
+            self._deleted[session_id] = event.stamp
         elif event.kind == SESSION_KEPT:
             # The operation was refused.
-            refused, since = before.get(event.data.get("record", 0), (session_id, None))
-            found.pop(refused, None)
+            refused, since = self._before.get(event.data.get("record", 0), (session_id, None))
+            self._deleted.pop(refused, None)
             if since is not None:
-                found[refused] = since
+                self._deleted[refused] = since
         else:
-            found.pop(session_id, None)
-    return found
-
-
-def _purge_one(backend: Backend, plan: _Plan, session_id: str) -> bool:
-    try:
-        purge(backend, session_id)
-    except (Held, InUse, LockTimeout, SessionNotFound):
-        plan.kept[session_id] = "changed by another process"
-        return False
-    return True
+            self._deleted.pop(session_id, None)
 
 
 # -- the policy ---------------------------------------------------------------------------------

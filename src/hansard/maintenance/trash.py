@@ -9,7 +9,7 @@ A session is not purged while forks of it exist, even in the trash.
 """
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -64,13 +64,13 @@ def restore(backend: Backend, session_id: str) -> None:
         backend.restore(session_id)
 
 
-def purge(backend: Backend, session_id: str) -> None:
-    """Delete a session in the trash permanently, unless it has forks."""
+def purge(backend: Backend, session_id: str, check: Callable[[], object] = bool) -> None:
+    """Delete a session in the trash permanently, unless it has forks or `check` raises."""
     _check_deleted(backend, session_id)
     facts: dict[str, Any] = {}
     records: list[Event] = []
 
-    def check() -> None:
+    def look() -> None:
         """Look for forks, and record the purge; PostgreSQL may call this again after a lost connection."""
         seq, created = _last_known(backend, session_id)
         hold.check(backend, session_id)
@@ -78,6 +78,7 @@ def purge(backend: Backend, session_id: str) -> None:
         facts.update(session=session_id, seq=seq, created=created)
         if records:
             return
+        check()
         try:
             records.append(announce(backend, SESSION_PURGED, **facts))
         except DiskFailed as error:
@@ -86,7 +87,7 @@ def purge(backend: Backend, session_id: str) -> None:
                 raise
 
     with refusals_recorded(backend, records):
-        backend.purge(session_id, check)
+        backend.purge(session_id, look)
     if not records:
         announce(backend, SESSION_PURGED, **facts)
     observe.report("trash", observe.INFO, "purged session %r", session_id)

@@ -1,6 +1,6 @@
 """What `prune` selects by size, archives and purges, and that a dry run says exactly what a run does."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ import pytest
 
 import hansard
 from hansard import Store
+from hansard.backend.contract import Backend
+from hansard.maintenance import trash
 from tests.unit.maintenance.test_trash import DAY, listed, prune, say
 
 
@@ -156,6 +158,29 @@ def test_the_trash_is_purged_by_age(store: Store, monkeypatch: pytest.MonkeyPatc
     assert sorted(prune(store, purge_trash=DAY).purged) == ["fork", "parent"]
     assert store.trash() == []
     assert listed(store) == ["b", "restored"]
+
+
+def test_what_is_restored_and_deleted_again_during_a_prune_is_not_purged(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-87: `purge_trash` purges by the last deletion, as it is when the session is locked."""
+    for name in ("a", "b"):
+        say(store, name)
+        store.delete(name)
+    now = hansard.clock.now()
+    monkeypatch.setattr("hansard.clock.now", lambda: now + DAY)
+    purge = trash.purge
+
+    def purge_late(backend: Backend, session_id: str, check: Callable[[], object]) -> None:
+        if session_id == "a":
+            store.restore("a")
+            store.delete("a")
+        purge(backend, session_id, check)
+
+    monkeypatch.setattr("hansard.maintenance.prune.purge", purge_late)
+    report = store.prune(purge_trash=DAY)
+    assert (report.purged, store.trash()) == (["b"], ["a"])
+    assert report.kept["a"] == "changed by another process"
 
 
 def test_a_session_without_a_record_of_its_deletion_stays_in_the_trash(store: Store) -> None:
