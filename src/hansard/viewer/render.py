@@ -175,7 +175,7 @@ def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) ->
 
 
 def _add_note(found: list[Item], entry: "hansard.TranscriptEntry") -> None:
-    """Add a note to the message that it names, or an item of its own."""
+    """Add a note to the message that it names, or an item that is separate."""
     data = arguments(ContentPart("data", entry.details))
     text, seq = data.get("text"), data.get("seq")
     if not isinstance(text, str):
