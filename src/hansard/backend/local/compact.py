@@ -21,7 +21,7 @@ from hansard.log import checkpoint, disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.format import LogEnd
 from hansard.log.sealed_chain import SealedChain, SealedPart
-from hansard.log.sealed_segment import FRAME, LAST_FRAME, SealedSegment, SegmentIndex
+from hansard.log.sealed_segment import LAST_FRAME, SealedSegment, SegmentIndex
 from hansard.log.sealed_writer import SealedWriter
 from hansard.log.segment import header, next_header, sealed_files
 from hansard.log.segment_reader import SegmentReader
@@ -40,7 +40,7 @@ LARGEST: Final = 8 * 1024 * 1024
 SMALL: Final = 1024 * 1024
 _HARDER: Final = 3
 
-#: A longer active segment is sealed without a trial.
+#: A longer active segment is sealed without a trial, which has one frame.
 _TRIED: Final = 16 * 1024
 
 #: Events between two reports of progress.
@@ -50,8 +50,7 @@ _TELL: Final = 5_000
 def shrinks(reader: SegmentReader, end: LogEnd, filter: CompactionFilter, level: int) -> bool:
     """Return whether sealing and compressing the active segment erases something, or saves bytes."""
     erases = bool(filter.replaced or filter.streams or filter.before)
-    # The trial has one frame, with a note and an index, and writes none.
-    if end.shut or erases or end.size > min(_TRIED, FRAME - 1024):
+    if end.shut or erases or end.size > _TRIED:
         return True
     segment, position = reader.segment, end.position
     if position.seq == segment.start.seq:
@@ -213,13 +212,13 @@ class _Compaction:
                 break
             place -= 1
             size += more
-        groups = [[part] for part in parts[:place] if self._is_stale(part)]
+        # A sealed segment that holds something to be erased is rewritten alone.
+        groups = []
+        for part in parts[:place]:
+            index = _index_of(part)
+            if index is None or index.fingerprint != self._fingerprint([part]):
+                groups.append([part])
         return [*groups, parts[place:]] if size else groups
-
-    def _is_stale(self, part: SealedPart) -> bool:
-        """Return whether a segment is not compressed, or holds something that is to be erased."""
-        index = _index_of(part)
-        return index is None or index.fingerprint != self._fingerprint([part])
 
     def _fingerprint(self, group: list[SealedPart]) -> str:
         return self.filter.fingerprint(group[0].start.seq + 1, group[-1].end.seq)

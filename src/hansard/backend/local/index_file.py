@@ -33,7 +33,9 @@ class LocalIndexFile:
     def prepare(self, content: bytes) -> str:
         """Return the path of the database, which is created with this content if it is missing."""
         directory = self._root.descriptor
-        self._check_path(directory)
+        # Otherwise the path leads to another directory by now.
+        if disk.identity(disk.open_root(self._root.path)) != disk.identity(directory):
+            raise OSError(errno.ESTALE, f"{self._root.path} is another directory by now")
         for _ in range(_ATTEMPTS):
             name = database_name(directory)
             if name is None:
@@ -58,12 +60,6 @@ class LocalIndexFile:
         _create(directory, name, content)
         self.sweep()
         return True
-
-    def _check_path(self, directory: int) -> None:
-        """Raise if the path leads to another directory by now."""
-        found = disk.open_root(self._root.path)
-        if disk.identity(found) != disk.identity(directory):
-            raise OSError(errno.ESTALE, f"{self._root.path} is another directory by now")
 
     def identity(self) -> str | None:
         """Return name and inode of the database; None if there is none."""
