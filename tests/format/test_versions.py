@@ -146,7 +146,7 @@ def test_unknown_kinds_are_kept_shown_and_counted(path: Path) -> None:
 def test_a_store_of_another_version_is_refused_and_left_alone(
     path: Path, text: str, read_only: bool
 ) -> None:
-    """N-44, F-1, F-2: a marker that says another version, or nothing, is refused; no file changes."""
+    """N-44, F-1, F-45: a marker that says another version, or nothing, is refused; no file changes."""
     (path / "hansard.json").write_text(text, encoding="utf-8")
     before = contents(path)
     with pytest.raises(hansard.UnknownFormat, match=r"hansard\.json"):

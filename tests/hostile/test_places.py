@@ -142,7 +142,7 @@ def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
 
 
 def test_numbers_are_not_written_into_a_file_with_two_names(tmp_path: Path) -> None:
-    """N-11, F-129: another user's file, linked to the name of the epoch, is left as it is."""
+    """N-11, F-128: another user's file, linked to the name of the epoch, is left as it is."""
     path = with_a_good_session(tmp_path / "store")
     mine = tmp_path / "mine"
     mine.write_bytes(b"precious")
@@ -194,7 +194,7 @@ def test_marks_that_lie_lead_nowhere(
 
 @pytest.mark.parametrize("number", [b"\xff" * 24, b"\xff" * 7 + b"\x7f" + b"\xff" * 16, b"", b"x"])
 def test_numbers_of_marks_that_lie_break_nothing(number: bytes, tmp_path: Path) -> None:
-    """F-129, F-133, N-86: whatever the numbers are, a listing is made, and says what is."""
+    """F-128, F-133, N-86: whatever the numbers are, a listing is made, and says what is."""
     path = with_a_good_session(tmp_path / "store")
     with hansard.open(path, durability="os") as store:
         assert len(store.sessions().items) == 1

@@ -52,7 +52,7 @@ def test_what_a_session_was_created_with_can_be_scrubbed(store: Store, root: Pat
 
 
 def test_stream_parts_stay_until_they_are_redacted(store: Store, root: Path) -> None:
-    """F-100, F-101: compaction keeps the parts of a finished message, and erases all of a redacted one."""
+    """F-100: compaction keeps the parts of a finished message, and erases all of a redacted one."""
     session = store.session("s")
     streams = [session.stream(gather=0, role="assistant", name=name) for name in ("Ada", "Bob")]
     for place in range(3):

@@ -182,7 +182,7 @@ class StoreDirectory:
         self.sync_names()
 
     def _check_marker(self, text: bytes) -> _Marker:
-        """Check that it is a store, then its version (F-1, F-2)."""
+        """Check that it is a store, then its version (F-1, F-45)."""
         path = f"{self.path}/{names.MARKER}"
         try:
             marker = _decode_marker(text)

@@ -109,7 +109,7 @@ def reported(changed: Changed) -> tuple[set[str], bool]:
 
 
 def test_nothing_is_recorded_without_a_consumer(path: Path) -> None:
-    """F-129, F-130: a store without an index has one file, of 8 bytes."""
+    """F-128, F-130: a store without an index has one file, of 8 bytes."""
     writer = LocalBackend(str(path), durability="os")
     for _ in range(3):
         writer.log("a").append(NOTE)
@@ -535,7 +535,7 @@ def test_a_copied_store_is_compared_completely(consumer: Consumer, tmp_path: Pat
 
 @pytest.mark.parametrize("left", [0, 5])
 def test_a_truncated_epoch_is_extended_in_place(left: int, path: Path) -> None:
-    """F-129: a file that is too short is filled with zeros, never replaced, and never mapped too short."""
+    """F-128: a file that is too short is filled with zeros, never replaced, and never mapped too short."""
     LocalBackend(str(path), durability="os").log("a").append(NOTE)
     gc.collect()
     os.truncate(path / "marks/epoch", left)

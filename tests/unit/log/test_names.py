@@ -38,17 +38,17 @@ FROZEN = {
     "a..b": "a..b",
     "-": "-",
     "019a8b2e-5c00-7abc-8def-0123456789ab": "019a8b2e-5c00-7abc-8def-0123456789ab",
-    # F-7
+    # F-6: capitals
     "Foo": "^foo",
     "foo": "foo",
     "00G": "00^g",
     "00a": "00a",
-    # F-8
+    # F-6: slashes
     "support/42": "support+42",
     "a/b": "a+b",
     "a_b": "a_b",
     "/etc/x": "+etc+x",
-    # F-9
+    # F-6: other bytes
     "x ": "x%20",
     "a\nb": "a%0ab",
     "..\\x": "%2e.%5cx",

@@ -267,7 +267,7 @@ def test_a_scoped_store_holds_its_own_sessions(store: Store) -> None:
 
 
 def test_compaction_erases_nothing_of_a_held_session(tmp_path: Path) -> None:
-    """F-171: what was redacted before a hold stays stored until it is released; then compaction erases it."""
+    """F-169: what was redacted before a hold stays stored until it is released; then compaction erases it."""
     path = tmp_path / "store"
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = talk(store.session("s"), count=1)

@@ -257,7 +257,7 @@ def lines_of(file: Path) -> bytes:
 
 
 def test_streams_are_known_after_a_repair_of_a_lost_index(path: Path) -> None:
-    """N-45, F-101: a redaction erases stream parts in a segment whose index was lost and repaired."""
+    """N-45, F-100: a redaction erases stream parts in a segment whose index was lost and repaired."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = store.session("a")
         session.add_messages([message(f"{number} of many") for number in range(200)])
