@@ -52,7 +52,7 @@ def test_prune_takes_a_size_and_ages(store: Path) -> None:
     assert dry["archived"] == dry["purged"] == []
     policy = ("prune", "--max-size", "10GB", "--purge-trash", "7d", "--set-policy")
     assert hansard(*policy, "--dry-run", store=store).code == 2
-    assert hansard("prune", "--policy", store=store).code == 1
+    assert hansard("prune", "--policy", store=store).err.endswith("set one with --set-policy\n")
     assert "would be moved" in hansard(*policy, store=store).out
     assert hansard("prune", "--policy", "--max-size", "1", store=store).code == 2
     assert hansard("prune", "--policy", "--json", store=store).json["dry_run"] is False

@@ -346,6 +346,8 @@ def prune(
     }
     _check_prune(options, workspace, policy=policy, set_policy=set_policy, dry_run=dry_run)
     with call.reading() if dry_run else call.writing() as store:
+        if policy and not store.retention():
+            raise click.ClickException("the store has no policy; set one with --set-policy")
         if set_policy:
             report = store.set_retention(**options)
         else:
