@@ -16,6 +16,7 @@ COMMANDS = (
     "tools/test",
     "tools/check",
     "tools/docs",
+    "tools/release",
     "tools/replay",
     "tools/compact",
     ".ci/run",
@@ -92,7 +93,8 @@ def test_readme_names_the_first_two_commands_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tools/try", "tools/test", "tools/check", "tools/replay", "tools/compact"]
+    "name",
+    ["tools/try", "tools/test", "tools/check", "tools/release", "tools/replay", "tools/compact"],
 )
 def test_an_old_python_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     """A tool that is given too old a Python says so in one line, and sets nothing up."""
@@ -104,6 +106,27 @@ def test_an_old_python_is_refused_in_one_line(name: str, tmp_path: Path) -> None
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{name} needs Python 3.11 or newer: PYTHON={old} is 3.9.18;")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_packages_of_a_release_pass_their_checks() -> None:
+    """tools/release builds, checks and installs sdist and wheel, and names the tag and the uploads."""
+    # Without the repository, whose tags change what is to be done next.
+    done = run_tool("tools/release", "--quick", GIT_DIR="/nonexistent")
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = [line for line in done.stdout.splitlines() if line.startswith("-- ")]
+    assert len(steps) == 4
+    *_, tag, push, upload = done.stdout.splitlines()
+    assert re.fullmatch(r" +git tag -a v\S+ -m 'hansard \S+'", tag)
+    assert push.split() == ["git", "push", "origin", tag.split()[3]]
+    files = upload.split()[4:]
+    assert all((CHECKOUT / file).is_file() for file in files)
+    assert [file.removeprefix("dist/hansard-")[5:] for file in files] == [
+        "-py3-none-any.whl",
+        ".tar.gz",
+    ]
+    assert run_tool("tools/release", "--fast").returncode == 2
 
 
 def test_no_file_knows_the_machine_it_was_written_on() -> None:
