@@ -133,7 +133,8 @@ def _without_bookkeeping(
 ) -> "Iterator[hansard.Event]":
     """Yield events without those that only LangGraph reads: a thread's messages are in others."""
     for event in events:
-        if event.kind.startswith("x.langgraph."):
+        marked = event.kind == "metadata.set" and event.data.get("metadata") == {"langgraph": 1}
+        if marked or event.kind.startswith("x.langgraph."):
             omitted[event.kind] += 1
         else:
             yield event
