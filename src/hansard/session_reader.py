@@ -206,7 +206,7 @@ class SessionReader:
             turns: maximum number of turns; a turn begins with a message of the user.
             messages: maximum number of messages.
             tokens: maximum number of tokens, as `counter` counts them.
-            keep_first: keep the first message of the user, even if it is older; it counts.
+            keep_first: keep the first finished message of the user, even if it is older; it counts.
             keep_system: False: treat system messages and the summary like other messages.
             start_on: roles of the first message after the system messages: "user", "assistant" or "tool".
                 None: any. A view without such a message begins anywhere.
@@ -237,15 +237,16 @@ class SessionReader:
             summary = None if ranges.summary is None else ranges.summary.seq
             wanted = (keep_system, keep_first, repair)
             if not partial:
-                head, first = windows.beginning(placed, *wanted[:2], summary)
+                head, first, _ = windows.beginning(placed, *wanted[:2], summary)
             elif self._head[0] is known and self._head[1] == wanted:
                 head, first = deepcopy(self._head[2])
             else:
                 view = each(reader, ranges)
-                front = windows.beginning(filled(view) if repair else view, *wanted[:2], summary)
-                # Only a control event changes what a long view begins with.
-                self._head = (known, wanted, deepcopy(front))
-                head, first = front
+                front = filled(view) if repair else view
+                head, first, final = windows.beginning(front, *wanted[:2], summary)
+                if final:
+                    # From now on, only a control event changes what the view begins with.
+                    self._head = (known, wanted, deepcopy((head, first)))
             found = windows.window(
                 [message for seq, message in placed if seq not in head],
                 limits,

@@ -390,9 +390,10 @@ def window(
     free = any(message.get("role") == "user" for message in first)
     left = None if most is None else max(most - head, 0)
     found = _best(rest, left, turns, [*range(len(rest))] if free else users)
-    if keep_first and users and users[0] not in found:
+    whole = [place for place in users if rest[place].get("partial") is not True]
+    if keep_first and whole and whole[0] not in found:
         left = None if left is None else max(left - 1, 0)
-        found = [users[0], *_best(rest, left, turns, [*range(len(rest))])]
+        found = [whole[0], *_best(rest, left, turns, [*range(len(rest))])]
     return first + [rest[place] for place in found]
 
 

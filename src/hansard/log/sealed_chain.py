@@ -150,6 +150,10 @@ class SealedChain:
             raise self._lost("sealed segments are missing")
         return self._files[0][0] - 1
 
+    def next_begin(self, seq: int) -> int:
+        """Return the seq before the next segment that begins after the one with event seq + 1."""
+        return next((first - 1 for first, _ in self._files if first > seq + 1), self.upto)
+
     def _list(self) -> None:
         found: list[tuple[int, str]] = []
         directory = self.open_directory()

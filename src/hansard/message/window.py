@@ -47,8 +47,11 @@ def beginning(
     system: bool,  # noqa: FBT001 - private
     first: bool,  # noqa: FBT001
     summary: int | None,
-) -> tuple[dict[int, Message], tuple[int, Message] | None]:
+) -> tuple[dict[int, Message], tuple[int, Message] | None, bool]:
     """Return what to keep of a view's beginning, by seq, and the first message of the user after it.
+
+    And whether all of that was found, so that later messages do not change it.
+    A message that is still streamed is not kept: it moves with each part.
 
     Args:
         view: the messages of the view with their seqs, from the first one.
@@ -58,15 +61,17 @@ def beginning(
     """
     head: dict[int, Message] = {}
     for seq, message in view:
+        if message.get("partial") is True:
+            continue
         if system and (seq == summary or role_of(message) == "system"):
             head[seq] = message
             continue
         system = False
         if not first:
-            break
+            return head, None, True
         if is_user(message):
-            return head, (seq, message)
-    return head, None
+            return head, (seq, message), True
+    return head, None, False
 
 
 def window(

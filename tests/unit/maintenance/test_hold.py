@@ -302,6 +302,26 @@ def test_a_damaged_session_is_held_by_what_can_be_read(tmp_path: Path) -> None:
         assert store.exists("s")
 
 
+def test_a_damaged_sealed_segment_hides_no_hold_and_keeps_no_session(tmp_path: Path) -> None:
+    """F-169, N-35: a session with a damaged sealed segment is deleted, unless the rest says it is held."""
+    path = tmp_path / "store"
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        for name in ("free", "held"):
+            session = talk(store.session(name))
+            session.compact()
+            if name == "held":
+                session.hold("case 7")
+            talk(session)
+            sealed = path / "sessions" / name / "00000000000000000001.jsonl.zst"
+            sealed.write_bytes(sealed.read_bytes()[:-3] + b"???")
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        store.delete("free")
+        assert not store.exists("free")
+        with pytest.raises(Held, match="case 7"):
+            store.delete("held")
+        assert store.exists("held")
+
+
 @pytest.mark.parametrize("removal", ["delete", "redact", "scrub", "drop"])
 def test_another_process_cannot_hold_between_check_and_removal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removal: str

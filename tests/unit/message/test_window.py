@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import hansard
 from hansard.message.tool_calls import problems
 from hansard.message.window import Limits, estimate_tokens, is_user
 from hansard.message.window import window as cut_window
@@ -205,3 +206,26 @@ def test_reasoning_stays_with_what_it_led_to() -> None:
     talk = [user("u"), {"type": "reasoning", "summary": []}, {"type": "message", **answer("a")}]
     assert window(talk, messages=2) == talk[1:]
     assert window(talk, messages=1) == talk[1:]
+
+
+def test_a_long_view_has_the_beginning_that_it_has_now() -> None:
+    """A window keeps the first finished message of the user, whatever an earlier window of the view found."""
+    more = [answer("a")] * 70
+    with hansard.open("memory:") as store:
+        session = store.session("s")
+        session.add_messages(more)
+
+        def first() -> Message:
+            return session.window(messages=1, keep_first=True, start_on=None)[0]
+
+        assert first() == answer("a")
+        with session.stream(role="user", gather=0) as streamed:
+            streamed.write("Hel")
+            assert first() == {**user("Hel"), "partial": True}
+            session.add_messages(more)
+            assert first() == answer("a")
+            streamed.write("lo")
+        session.add_messages(more)
+        assert first() == user("Hello")
+        session.add_messages([user("second"), *more])
+        assert first() == user("Hello")

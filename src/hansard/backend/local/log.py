@@ -624,11 +624,17 @@ class LocalLog(InternalLog):
             pass  # the reason for this call
         files, reader = self.files, self.files.reader
         chain = None if reader is None else files.chain(reader)
-        if chain is not None:
-            for piece, before in chain.forwards(0, chain.upto):
-                for line in piece.lines(format.decode_lines):
-                    if before < line.seq <= chain.upto:
-                        yield event_of(line)
+        seq = 0
+        while chain is not None and seq < chain.upto:
+            try:
+                for piece, before in chain.forwards(seq, chain.upto):
+                    for line in piece.lines(format.decode_lines):
+                        if before < line.seq <= chain.upto:
+                            yield event_of(line)
+                    seq = piece.end.seq
+            except Damaged as error:
+                yield Finding("damage", error.path, error.offset, 0, error.reason)
+                seq = chain.next_begin(seq)
         # Even without a valid header, the lines after it may be valid.
         segment = files.raw() if reader is None else reader.segment
         for item in () if segment is None else segment_scan.salvage(segment):
