@@ -249,9 +249,16 @@ def _ends_of_pairs(messages: Sequence[Message]) -> tuple[list[int], int]:
         for place, message in enumerate(messages)
     ]
     alone = -1
+    answered: dict[str, int] = {}
     for call, result in tool_calls.pairs(messages):
-        if call is not None and result is not None:
-            ends[call.place] = max(ends[call.place], result.place)
-        elif result is not None:
+        if result is None:
+            continue
+        if call is not None:
+            answered[result.call_id] = call.place
+        # A second result of one call stays with it, too.
+        place = answered.get(result.call_id)
+        if place is None:
             alone = result.place
+        else:
+            ends[place] = max(ends[place], result.place)
     return ends, alone

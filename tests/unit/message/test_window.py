@@ -201,6 +201,12 @@ def test_a_window_begins_with_the_user(talk: list[Message], limit: int, keep: bo
     assert all(problems(rest[place:]) for place in range(1, len(rest)))
 
 
+def test_a_second_result_stays_with_its_call() -> None:
+    """N-55: a window has all results of a call, or none of them."""
+    talk = [user("u"), call("a"), result("a"), user("v"), result("a")]
+    assert window(talk, messages=1) == window(talk, messages=4) == talk[1:]
+
+
 def test_reasoning_stays_with_what_it_led_to() -> None:
     """OpenAI refuses an item without its reasoning, so no cut separates the two."""
     talk = [user("u"), {"type": "reasoning", "summary": []}, {"type": "message", **answer("a")}]
