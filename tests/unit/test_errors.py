@@ -218,6 +218,14 @@ def deleted(store: Store, path: Path) -> None:
         opened.session("a").messages()
 
 
+def unsealed(store: Store, path: Path) -> None:
+    """Read a session whose sealed segment was removed."""
+    store.session("a").compact()
+    next(log_of(path, "a").parent.glob("0*")).unlink()
+    with hansard.open(path) as opened:
+        opened.session("a").messages()
+
+
 def exported(store: Store) -> bytes:
     """Return the session as a file."""
     return b"".join(store.session("a").export(redacted=False))
@@ -243,6 +251,41 @@ CASES: dict[str, tuple[type[Exception], Callable[[Store, Path], Any], str]] = {
         errors.InvalidExport,
         lambda store, _: store.import_session(exported(store)[:-10], id="b"),
         "export is truncated at line 3",
+    ),
+    "after": (
+        ValueError,
+        lambda store, _: list(store.session("a").events(after=-1)),
+        "after must be a seq >= 0, got -1",
+    ),
+    "modified": (
+        errors.InvalidExport,
+        lambda store, _: store.import_session(exported(store).replace(b"hi", b"ho"), id="b"),
+        "checksum mismatch: the export was modified",
+    ),
+    "no export": (
+        errors.InvalidExport,
+        lambda store, _: store.import_session(b"{}", id="b"),
+        "line 1: not a hansard export",
+    ),
+    "bytes": (
+        errors.InvalidEvent,
+        lambda store, _: store.session("a").add_message({"content": b"hi"}),
+        "bytes is not JSON; convert it to str, number, list or dict",
+    ),
+    "cursor": (
+        ValueError,
+        lambda store, _: store.sessions(cursor="x"),
+        "invalid cursor 'x'; pass `next` of the previous page",
+    ),
+    "prefix": (
+        errors.InvalidSessionId,
+        lambda store, _: store.scoped(""),
+        "prefix must not be empty; pass one such as 'tenant-a/'",
+    ),
+    "missing segment": (
+        errors.Damaged,
+        unsealed,
+        "sealed segments are missing; restore them, or run `hansard repair --missing`",
     ),
     "foreign": (errors.UnsafePath, foreign, "is not a hansard store and not empty"),
     "owner": (
