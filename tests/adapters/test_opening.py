@@ -57,7 +57,7 @@ def test_a_relative_path_is_settled_at_once(
 
 
 def test_other_values_are_refused() -> None:
-    """A value that is neither a store nor a path is refused, with an error that says what is accepted."""
+    """A value that is neither a store nor a path is refused, with an error that names what is accepted."""
     with pytest.raises(
         TypeError, match=r"a hansard\.Store, a hansard\.aio\.Store or a path, not int"
     ):

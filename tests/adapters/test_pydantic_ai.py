@@ -553,7 +553,7 @@ run(agent.run("hello", conversation_id="s"))
 def test_a_killed_agent_is_resumed(store: hansard.Store, tmp_path: Path, where: str) -> None:
     """N-39, N-59: all messages before a kill, in a tool or a request, are stored, and the next run continues.
 
-    With a prompt, the call gets a result that says so; without one, it runs, or its results are sent again.
+    With a prompt, the call gets a placeholder result; without one, it runs, or its results are sent again.
     """
     with children(CHILD, [str(tmp_path / "data"), where]) as (child,):
         assert child.communicate(timeout=PATIENCE)[0] == ""

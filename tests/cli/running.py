@@ -34,7 +34,7 @@ class Done(NamedTuple):
 
 
 def environment(store: Path | str | None = None, **variables: str) -> dict[str, str]:
-    """Return an environment in which nothing of the caller's shell has a say.
+    """Return an environment without the variables of the caller's shell.
 
     What is compiled may be kept, whatever the shell says: each start is faster by it.
     """

@@ -70,7 +70,7 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def resize(self, columns: int, rows: int) -> None:
-        """Give the terminal another size; its process is told with SIGWINCH."""
+        """Give the terminal another size; its process gets SIGWINCH."""
         self._screen.resize(rows, columns)
         self._set_size(columns, rows)
 
@@ -78,7 +78,7 @@ class Terminal:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def wait_for(self, wanted: str | Callable[[str], bool]) -> str:
-        """Wait until a text, or what a function says, is on the screen; return the screen."""
+        """Wait until a text, or the result of a function, is on the screen; return the screen."""
         deadline = time.monotonic() + PATIENCE
         while not (wanted in self.text if isinstance(wanted, str) else wanted(self.text)):
             if not self._take(deadline):

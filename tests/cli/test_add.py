@@ -16,7 +16,7 @@ def messages(path: Path, name: str = "s") -> list[dict[str, object]]:
 
 
 def test_a_message_makes_the_session_and_the_store(tmp_path: Path) -> None:
-    """The first `add` in an empty directory creates store and session, and says where the event is."""
+    """The first `add` in an empty directory creates store and session, and prints the event's seq."""
     done = hansard("add", "s", "hello", cwd=tmp_path)
     assert done == (0, "s: 1 event, seq 1\n", "")
     assert messages(tmp_path / ".hansard") == [{"role": "user", "content": "hello"}]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_version_is_the_package_s_own() -> None:
-    """`hansard --version` says what pyproject.toml says, with exit 0 and nothing on stderr."""
+    """`hansard --version` prints the version of pyproject.toml, with exit 0 and nothing on stderr."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["version"] == VERSION
     assert hansard("--version") == (0, f"hansard {VERSION}\n", "")
@@ -116,7 +116,7 @@ def test_the_store_is_named_by_option_variable_or_place(store: Path, tmp_path: P
 
 
 def test_a_terminal_that_knows_only_ascii(store: Path) -> None:
-    """What an encoding cannot say is shown as an escape, and JSON stays JSON."""
+    """Characters that an encoding lacks are shown as escapes, and JSON stays JSON."""
     plain = hansard("replay", "agent/1", store=store, PYTHONIOENCODING="ascii")
     assert plain.code == 0
     assert "\\u2192 lookup(" in plain.out

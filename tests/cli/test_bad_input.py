@@ -29,7 +29,7 @@ LOG = "store/sessions/agent+1/log.jsonl"
 
 
 def complaint(name: str, done: Done, code: int = 1) -> str:
-    """Return the one line in which a call says what is wrong; its exit code must be right."""
+    """Return the one line of an error; its exit code must be right."""
     assert done.code == code, (name, done)
     lines = done.err.splitlines()
     assert len(lines) == 1, (name, done)
@@ -65,7 +65,7 @@ def test_json_is_json(tmp_path: Path) -> None:
         assert calls.EXAMPLES[name].lines or len(values) == 1, (name, done.out)
 
 
-#: What is in the store's place, and what each command says about it.
+#: Replacements of the store, and the error of each command.
 NOT_A_STORE = {
     "nothing": "no hansard store here",
     "a file": "",
@@ -76,7 +76,7 @@ NOT_A_STORE = {
 
 @pytest.mark.parametrize("what", NOT_A_STORE)
 def test_what_is_not_a_store_is_refused_and_left(what: str, tmp_path: Path) -> None:
-    """N-31, N-44: no command takes another thing for an empty store; it is named, and unchanged."""
+    """N-31, N-44: no command takes other files for an empty store; they are named, and unchanged."""
     requested = calls.each(tmp_path, LONG)
     if what == "nothing":
         requested = [(name, path) for name, path in requested if not calls.EXAMPLES[name].makes]
@@ -213,7 +213,7 @@ def test_control_characters_never_reach_a_terminal(
 
 
 def test_an_unknown_id(tmp_path: Path) -> None:
-    """A mistyped id gets the id that may have been meant, wherever a command takes one; none is made."""
+    """A mistyped id gets a suggestion from each command, and creates no session."""
     asked = [(n, p) for n, p in calls.each(tmp_path, LONG) if calls.EXAMPLES[n].id_at is not None]
     mistyped = []
     for name, path in asked:

@@ -12,7 +12,7 @@ from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
 from tests.cli.terminal import Terminal
 
-#: How to start each shell without anyone's settings, and what it is told first.
+#: How to start each shell without settings, and its first input.
 SHELLS = {
     "bash": ("bash --norc --noprofile -i", 'eval "$(_HANSARD_COMPLETE=bash_source hansard)"; PS1='),
     "zsh": (

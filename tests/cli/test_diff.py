@@ -8,7 +8,7 @@ from tests.cli.running import hansard
 
 
 def test_a_fork_and_what_it_was_forked_from(store: Path) -> None:
-    """Base, first difference, messages, metadata and usage are told, with exit 1."""
+    """Base, first difference, messages, metadata and usage are printed, with exit 1."""
     done = hansard("diff", "agent/1", "agent/1-b", store=store)
     assert (done.code, done.err) == (1, "")
     assert done.out.splitlines()[:7] == [

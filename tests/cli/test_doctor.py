@@ -6,7 +6,7 @@ from tests.cli.running import hansard
 
 
 def test_a_sound_store(store: Path) -> None:
-    """A store with which nothing is wrong exits with 0, and says what there is."""
+    """A valid store exits with 0, and its contents are listed."""
     done = hansard("doctor", store=store)
     assert (done.code, done.err) == (0, "")
     assert f"store        {store}, format 1\n" in done.out

@@ -63,7 +63,7 @@ def test_prune_takes_a_size_and_ages(store: Path) -> None:
 
 
 def test_a_hold_is_set_listed_shown_and_released(store: Path) -> None:
-    """`hold` refuses removals until `hold --release`; `ls --held` and `show` say who is held."""
+    """`hold` refuses removals until `hold --release`; `ls --held` and `show` name held sessions."""
     done = hansard("hold", "agent/1", "--reason", "case 7", "--json", store=store).json
     assert done == {"sessions": ["agent/1"], "held": True, "reason": "case 7"}
     (listed,) = hansard("ls", "--held", "--json", store=store).out.splitlines()
@@ -89,7 +89,7 @@ def test_a_hold_is_set_listed_shown_and_released(store: Path) -> None:
 
 
 def test_redact_asks_and_hides_the_message(store: Path, terminal: OpenTerminal) -> None:
-    """`redact` asks unless told --yes; then no view has the message, and compaction removes the bytes."""
+    """`redact` asks without --yes; afterwards no view has the message, and compaction removes the bytes."""
     asked = terminal("redact", "agent/1", "3", store=store)
     asked.wait_for("[y/N]")
     asked.type("\n")

@@ -60,7 +60,7 @@ def test_fragments_are_notes(torn: Path) -> None:
 
 
 def test_dump_prints_valid_json(torn: Path) -> None:
-    """N-36: every line that `dump --json` prints is JSON, whatever bytes a fragment is made of."""
+    """N-36: every line that `dump --json` prints is JSON, for any bytes of a fragment."""
     out = hansard("dump", "s", "--json", store=torn).out
     records = [json.loads(line) for line in out.splitlines()]
     assert sum(bool(record["problem"]) for record in records) == len(FRAGMENTS)

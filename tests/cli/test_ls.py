@@ -56,7 +56,7 @@ LISTINGS = {
 
 
 def test_filters_and_orders(many: Path) -> None:
-    """Each filter leaves what it names, and of times and amounts the latest and largest come first."""
+    """Each filter keeps matching sessions; times and amounts are sorted in descending order."""
     done = batch([{"words": ["-s", many, "ls", "--json", *words.split()]} for words in LISTINGS])
     found = ["|".join(line["id"] for line in one.lines) for one in done]
     assert dict(zip(LISTINGS, found, strict=True)) == LISTINGS
@@ -73,7 +73,7 @@ def test_a_line_says_what_the_library_does(many: Path, tmp_path: Path) -> None:
 
 
 def test_pages_say_how_to_go_on(many: Path) -> None:
-    """Pages by --limit and --cursor have each session once; what is said of the next is not on stdout."""
+    """Pages by --limit and --cursor have each session once; the hint for the next is not on stdout."""
     seen: list[str] = []
     cursor: tuple[str, ...] = ()
     for _ in range(3):
@@ -160,7 +160,7 @@ def test_a_listing_keeps_the_index_and_changes_no_log(store: Path) -> None:
 
 
 def test_times_are_told_as_people_say_them() -> None:
-    """A time is told by how long ago it was, by its date after two weeks, and never as `-3 min ago`."""
+    """A time is shown as an age, after two weeks as a date, and never as `-3 min ago`."""
     now = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
     def told(**before: float) -> str:

@@ -37,7 +37,7 @@ def test_a_unique_beginning_is_enough(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_undone_needs_the_complete_id(tmp_path: Path) -> None:
-    """`rm` and `redact` refuse a beginning, @latest and -; `add` creates what it names."""
+    """`rm` and `redact` refuse a prefix, @latest and -; `add` creates a session of that name."""
     store = _store(tmp_path)
     for name in ("tri", "@latest", "-"):
         for words in (("rm", name), ("redact", name, "1", "--yes")):

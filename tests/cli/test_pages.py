@@ -1,4 +1,4 @@
-"""The pages about the command say what is so: the reference is fresh, and the tour can be taken."""
+"""The pages about the command are right: the reference is current, and the tour works."""
 
 import re
 import shlex
@@ -28,7 +28,7 @@ def test_the_reference_is_fresh() -> None:
 
 
 def test_the_tour_can_be_taken(tmp_path: Path) -> None:
-    """Each call in the guide prints what the guide says, in an empty directory, one after the other."""
+    """Each call in the guide prints the output in the guide, in an empty directory, in order."""
     guide = (ROOT / "docs" / "guides" / "tutorial.md").read_text("utf-8")
     steps: list[tuple[str, str]] = []
     for block in _BLOCK.findall(guide):

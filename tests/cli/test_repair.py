@@ -8,7 +8,7 @@ from tests.cli.running import hansard
 
 
 def test_it_saves_valid_events_and_keeps_the_damaged_file(store: Path) -> None:
-    """N-46: --yes repairs; it says what was lost and which file keeps the bytes, and that file does."""
+    """N-46: --yes repairs; it names the lost events and the file that keeps the bytes, which it does."""
     samples.damage(store)
     damaged = (store / "sessions" / "agent+1" / "log.jsonl").read_bytes()
     done = hansard("repair", "agent/1", "--yes", "--json", store=store)

@@ -13,7 +13,7 @@ from tests.cli.running import hansard, python
 
 
 def test_it_tells_what_happened_in_order(store: Path) -> None:
-    """Each event is told once, in order: roles, texts, folded calls, shortened results, and the rest."""
+    """Each event is printed once, in order: roles, texts, folded calls, shortened results, and the rest."""
     done = hansard("replay", "agent/1", store=store)
     assert (done.code, done.err) == (0, "")
     lines = [line.partition("Z")[0] for line in done.out.splitlines()]
@@ -176,12 +176,12 @@ def test_stepping_by_key(store: Path, terminal: OpenTerminal) -> None:
     shown.wait_for("I asked twice.")
     shown.type("q")
     assert shown.wait() == 0
-    # The terminal is what it was: the other screen is left, and the cursor shown.
+    # The terminal is restored: the alternate screen is left, and the cursor shown.
     assert shown.raw.rstrip().endswith((b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1049l\x1b[?25h"))
 
 
 def test_stepping_is_left_by_ctrl_c(store: Path, terminal: OpenTerminal) -> None:
-    """Ctrl-C leaves --step with 130 and the terminal as it was."""
+    """Ctrl-C ends --step with 130 and restores the terminal."""
     shown = terminal("replay", "agent/1", "--step", "--kind", "message.added", store=store)
     shown.wait_for("event 2, 1 of 5")
     shown.type("\x03")
@@ -190,7 +190,7 @@ def test_stepping_is_left_by_ctrl_c(store: Path, terminal: OpenTerminal) -> None
 
 
 def test_messages_that_a_model_no_longer_sees_are_marked(tmp_path: Path) -> None:
-    """Reverted and superseded messages say so, redacted ones are named, as the model view is."""
+    """Reverted, superseded and redacted messages are marked, and the model view is named."""
     with library.open(tmp_path / "s", durability="os") as store:
         session = store.session("a")
         for number in range(1, 7):

@@ -1,4 +1,4 @@
-"""`hansard search`: what was said, where, and how to read on."""
+"""`hansard search`: hits, their places, and how to read their context."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_it_can_be_narrowed_down(store: Path) -> None:
 
 
 def test_no_hit_is_exit_1(store: Path) -> None:
-    """Where nothing is found, the exit code is 1, stdout is empty, and one line says what may help."""
+    """Without a hit, the exit code is 1, stdout is empty, and one line has a hint."""
     done = hansard("search", "refun", store=store)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("hansard: nothing found for 'refun'; only complete words match")
@@ -54,7 +54,7 @@ def test_no_hit_is_exit_1(store: Path) -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_what_was_found_stands_out(width: int, store: Path, terminal: OpenTerminal) -> None:
-    """On a terminal the words that were found stand out, also without colours, and it says how to read on."""
+    """On a terminal the found words are marked, also without colors, and a hint names the next command."""
     shown = terminal("search", "refund", "--role", "user", store=store, columns=width, NO_COLOR="1")
     assert shown.wait() == 0
     assert b"\x1b[1;7mrefund\x1b[0m" in shown.raw

@@ -1,4 +1,4 @@
-"""`hansard show`: what a session is, and what was said in it."""
+"""`hansard show`: the state of a session, and its messages."""
 
 from pathlib import Path
 

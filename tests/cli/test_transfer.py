@@ -9,7 +9,7 @@ from tests.cli.running import hansard
 
 
 def messages(store: Path, session_id: str = "agent/1") -> list[dict[str, object]]:
-    """Return what is said in a session."""
+    """Return the messages of a session."""
     with library.open(store, read_only=True) as opened:
         return opened.session(session_id).messages()
 
@@ -87,7 +87,7 @@ def test_several_sessions_are_several_files(store: Path, tmp_path: Path) -> None
 
 
 def test_what_is_exported_is_redacted_unless_told(tmp_path: Path) -> None:
-    """N-66: a credential is in no export but with --unredacted, which says so."""
+    """N-66: a credential is in no export without --unredacted, whose output has a warning."""
     secret = "sk-ant-" + "api03-" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 2
     with library.open(tmp_path / "store", durability="os") as opened:
         opened.session("s").add_message({"role": "user", "content": f"my key is {secret}"})
@@ -124,7 +124,7 @@ def test_import_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
 
 
 def test_copy_copies_and_goes_on(store: Path, tmp_path: Path) -> None:
-    """N-84, N-88: all, then only what is new; what is another session is said, and the exit is 1."""
+    """N-84, N-88: all, then only new events; a different session is reported, with exit 1."""
     target = tmp_path / "target"
     done = hansard("copy", store, target, "--json")
     assert done.code == 0, done.err

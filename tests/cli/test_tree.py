@@ -12,7 +12,7 @@ from tests.cli.running import hansard
 
 @pytest.fixture
 def family(tmp_path: Path) -> Path:
-    """Return a store with a session, two forks, a fork of a fork, and a stranger."""
+    """Return a store with a session, two forks, a fork of a fork, and an unrelated session."""
     path = tmp_path / "family"
     with library.open(path, durability="os") as store:
         root = store.create("root", metadata={"title": "The first"})
@@ -59,7 +59,7 @@ def test_forks_of_a_deleted_session_say_so(family: Path) -> None:
 
 
 def test_a_damaged_member_is_flagged_or_missed_aloud(family: Path) -> None:
-    """N-35: a damaged fork that cannot say whose it is is missed aloud; damage in the root flags all."""
+    """N-35: a damaged fork without a readable parent is reported; damage in the root flags all."""
     samples.damage(family, "two")
     done = hansard("tree", "root", store=family)
     assert done.code == 0
@@ -91,7 +91,7 @@ def test_a_long_chain_is_drawn_in_bounded_lines() -> None:
 
 
 def test_a_namesake_is_not_a_parent(tmp_path: Path) -> None:
-    """N-51: a session that began after a fork is not drawn above it, unless the logs say that it is."""
+    """N-51: a session that began after a fork is not drawn above it, unless it is its parent."""
     with library.open(tmp_path / "s", durability="os") as store:
         store.session("old").add_message({"role": "user", "content": "hi"})
         store.session("old").fork("fork")

@@ -1,4 +1,4 @@
-"""Every character of every message is shown: on a terminal, in a pipe, whatever the role."""
+"""Every character of every message is shown, on a terminal and in a pipe, for every role."""
 
 import io
 import re
@@ -69,7 +69,7 @@ PLACES = {
 
 
 class Tty(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     encoding = "utf-8"
 
@@ -140,7 +140,7 @@ def test_a_role_or_a_name_cannot_pretend_to_be_a_line() -> None:
 
 @pytest.fixture
 def nasty(tmp_path: Path) -> Path:
-    """Return a store whose session has each nasty text as what a user, a model and a tool said."""
+    """Return a store whose session has each hostile text as a message of a user, a model and a tool."""
     with library.open(tmp_path / "store", durability="os") as store:
         session = store.session("n")
         for text in NASTY:
@@ -152,7 +152,7 @@ def nasty(tmp_path: Path) -> Path:
 def test_commands_show_every_character(
     words: tuple[str, ...], nasty: Path, terminal: OpenTerminal
 ) -> None:
-    """N-43: `show`, `replay` and `tail` show each text as it was said, in a pipe and on a terminal."""
+    """N-43: `show`, `replay` and `tail` show each text unchanged, in a pipe and on a terminal."""
     piped = hansard(*words, "n", store=nasty)
     assert piped.code == 0
     for text in NASTY:
@@ -165,7 +165,7 @@ def test_commands_show_every_character(
 
 
 def test_a_step_says_how_much_does_not_fit(tmp_path: Path, terminal: OpenTerminal) -> None:
-    """`replay --step` shows what fits, verbatim, and says which lines of how many."""
+    """`replay --step` shows what fits, verbatim, with the range of lines and their number."""
     with library.open(tmp_path, durability="os") as store:
         lines = "\n".join(f"  {n}. __line__" for n in range(30))
         store.session("a").add_message({"role": "user", "content": lines})

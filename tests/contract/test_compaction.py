@@ -1,4 +1,4 @@
-"""Checks of compaction: content stays the same, and what is to be erased is erased."""
+"""Checks of compaction: content stays the same, and redacted data is erased."""
 
 import msgspec
 import pytest
@@ -37,7 +37,7 @@ def _without(*seqs: int) -> CompactionFilter:
 
 
 def _everything_said(log: Log) -> list[object]:
-    """Return all that a log says."""
+    """Return the complete content of a log."""
     head = there(log.reader().head(), "head")
     first = there(log.reader().first(), "first")
     backwards = [
@@ -107,7 +107,7 @@ def test_what_is_to_be_forgotten_is_gone(context: Context) -> None:
 
 
 def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
-    """Before a bound, what was said goes and what was done stays; compacted again, nothing more goes."""
+    """Before a bound, messages are removed and control events stay; a second compaction removes nothing."""
     log = context.log()
     said = [
         event for number in range(8) for event in append(log, [message(number)], key=f"{number}")

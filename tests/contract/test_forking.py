@@ -19,7 +19,7 @@ from tests.contract.backends import (
     two_handles,
 )
 
-#: How long to wait for what is there already.
+#: Seconds to wait for something that exists already.
 _SOON = 2.0
 
 
@@ -72,7 +72,7 @@ def test_keys_of_a_session_that_begins_late_count_once(context: Context) -> None
 
 
 def test_first_is_the_first_event_of_the_session_itself(context: Context) -> None:
-    """`first` is None for no session, and then the first event, whatever follows it."""
+    """`first` is None without a session, and then the first event."""
     for before in (0, 5):
         log = context.log(f"s{before}")
         assert log.reader().first() is None
@@ -84,7 +84,7 @@ def test_first_is_the_first_event_of_the_session_itself(context: Context) -> Non
 
 
 def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
-    """`first` raises `SessionDeleted` in the trash, and is of the new session once the name is another's."""
+    """`first` raises `SessionDeleted` in the trash, and is that of a new session under the same name."""
     log = context.log()
     (old,) = append(log, [message("old")])
     context.backend.delete("s")
@@ -159,7 +159,7 @@ def test_what_is_not_durable_yet_can_be_read_at_once(context: Context) -> None:
 
 @two_handles
 def test_what_is_not_durable_yet_is_seen_by_other_handles(context: Context) -> None:
-    """Another handle sees events that are not durable yet, and can `sync` what it did not write."""
+    """Another handle sees events that are not durable yet, and can `sync` events that it did not write."""
     log, other = context.log(), context.other()
     append(log, [message("a")], durable=False)
     theirs = other.log("s")

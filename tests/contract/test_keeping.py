@@ -43,7 +43,7 @@ IDS = (
 #: No backend can keep these.
 BAD_IDS: tuple[object, ...] = ("", "a\0b", "\0", "x" * 1025, "\ud800", None, 7, b"bytes")
 
-#: Long enough to be told that there is nothing to wait for.
+#: Long enough to learn that there is nothing to wait for.
 _SOON = 2.0
 
 
@@ -164,7 +164,7 @@ def test_a_whole_session_has_no_findings(context: Context) -> None:
 
 
 def test_a_probe_says_where_and_leaves_nothing(context: Context) -> None:
-    """`probe` says where the backend is and whether it can be written, and leaves nothing."""
+    """`probe` reports where the backend is and whether it is writable, and leaves nothing."""
     found = context.backend.probe()
     assert (found.where, found.durability) == (context.backend.where, context.backend.durability)
     assert found.writable == (not context.backend.read_only)

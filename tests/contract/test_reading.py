@@ -45,7 +45,7 @@ def test_every_range_is_the_list_s_slice(context: Context) -> None:
 
 
 def test_a_reader_shows_one_moment(context: Context) -> None:
-    """What a reader says does not change with what is appended, sealed or rewritten after it was made."""
+    """A reader's answers do not change with later appends, seals and compactions."""
     log = context.log()
     nothing = log.reader()
     mixed(log)
@@ -69,7 +69,7 @@ def test_a_reader_shows_one_moment(context: Context) -> None:
 
 
 def _answers(reader: LogReader) -> list[object]:
-    """Return what a reader says of a session."""
+    """Return all answers of a reader."""
     forwards = [event for chunk in reader.read() for event in chunk.events()]
     beyond = [event for chunk in reader.read(2, 999) for event in chunk.events()]
     backwards = [chunk.events() for chunk in reader.read(0, 999, back=True)]
@@ -108,7 +108,7 @@ def _ranges_in_a_long_session(context: Context) -> None:
 
 
 def test_a_chunk_shows_its_messages_three_ways(context: Context) -> None:
-    """`events`, `messages` and `messages_json` of a chunk say the same."""
+    """`events`, `messages` and `messages_json` of a chunk agree."""
     log = context.log()
     mixed(log)
     append(log, [message('\u2028 \x7f \U0001f600 " \\ \n'), message({"deep": [1, 1.0, None]})])

@@ -128,7 +128,7 @@ def test_a_check_that_raises_prevents_the_deed(context: Context) -> None:
 def test_nothing_is_appended_between_a_check_and_its_deed(
     context: Context, is_deletion: bool
 ) -> None:
-    """F-169: no event that a check would refuse is stored between it and what it allowed."""
+    """F-169: no event that a check would refuse is stored between it and the append that it allowed."""
     backend, other = context.backend, context.other()
     outcomes = set()
     for number in range(20):

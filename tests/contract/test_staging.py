@@ -40,7 +40,7 @@ def _stage(backend: Backend, *words: str, session_id: str = "s") -> None:
 
 
 def test_what_is_staged_is_not_visible(context: Context) -> None:
-    """Before it is published, a staged session does not exist, whatever is asked; discarded, it never did."""
+    """Before it is published, a staged session does not exist for any call, nor after it was discarded."""
     backend = context.backend
     stage = backend.stage("s")
     stage.append([message("a"), metadata(n=1)])
@@ -54,7 +54,7 @@ def test_what_is_staged_is_not_visible(context: Context) -> None:
 
 
 def there_is(backend: Backend) -> tuple[object, ...]:
-    """Return all that a backend says of the session `s`."""
+    """Return all answers of a backend about the session `s`."""
     log = backend.log("s")
     listed = (sorted(backend.ids()), sorted(backend.ids(trash=True)), backend.stamps())
     return log.reader().head(), log.reader().first(), everything(log), *listed
@@ -144,7 +144,7 @@ def test_a_closed_backend_publishes_nothing(context: Context) -> None:
 
 
 def test_an_append_with_a_key_tells_its_length(context: Context) -> None:
-    """A chunk says of each append with a key how many events it has, if more than one."""
+    """A chunk has, for each append with a key, its number of events, if more than one."""
     log = context.log()
     append(log, [message("a"), message("b")])
     append(log, [message("c"), message("d"), metadata(n=1)], key="three")
@@ -161,7 +161,7 @@ def test_an_append_with_a_key_tells_its_length(context: Context) -> None:
 
 @two_handles
 def test_what_is_published_is_seen_by_others(context: Context) -> None:
-    """Another handle sees nothing of what is staged, and all of it once it is published."""
+    """Another handle sees no staged event, and all of them once they are published."""
     other = context.other()
     with context.backend.stage("s") as stage:
         stage.append([message("a"), message("b")])

@@ -1,4 +1,4 @@
-"""Rebuild every state in which a power cut may leave a store, from what the store asked of the disk.
+"""Rebuild every state in which a power cut may leave a store, from the store's disk calls.
 
 A recording writes down each call that changes something. After each of them the power may go, and then:
 
@@ -51,17 +51,17 @@ class State(NamedTuple):
     hole: bool = False
 
     def build(self, place: str | os.PathLike[str]) -> None:
-        """Make the directory, which must not exist, as it was left."""
+        """Create the directory, which must not exist, in that state."""
         _build(self.tree, Path(place))
 
 
-# -- what was asked of the disk --------------------------------------------------------------------
+# -- recorded disk calls --------------------------------------------------------------------
 # Files and directories have numbers of their own: an inode's number may be another file's later on.
 
 
 @dataclass(frozen=True)
 class _Naming:
-    """A change of names: each (directory, name, what it names now) at once, or not at all."""
+    """A change of names: all of (directory, name, new target), or none."""
 
     entries: tuple[tuple[int, str, int | None], ...]
 
@@ -84,14 +84,14 @@ class _Syncing:
 
 @dataclass(frozen=True)
 class _Acknowledging:
-    """The caller was told that a step is done."""
+    """A step that was acknowledged to the caller."""
 
 
 _Operation = _Naming | _Writing | _Syncing | _Acknowledging
 
 
 class Recording:
-    """What a run asked of the disk, in order: a context manager, made by `record`.
+    """The disk calls of a run, in order: a context manager, returned by `record`.
 
     Attributes:
         acknowledged: how many steps have been acknowledged so far.
@@ -105,7 +105,7 @@ class Recording:
         self._directories: set[int] = set()
         self._last = 0
         self._start = _Disk()
-        #: What names what at this moment, whatever is on the disk.
+        #: The current targets of all names, durable or not.
         self._names: dict[int, dict[str, int]] = {}
         self._faults = faults.record(watch=self._watch)
 
@@ -124,7 +124,7 @@ class Recording:
         self._faults.__exit__(kind, error, traceback)
 
     def acknowledge(self) -> int:
-        """Say that a step is done, as its caller has just been told; return how many are."""
+        """Record an acknowledged step; return their number."""
         self.acknowledged += 1
         self._operations.append(_Acknowledging())
         return self.acknowledged
@@ -239,16 +239,16 @@ class Recording:
         self._operations.append(naming)
 
 
-#: Directory → name → what it names.
+#: Directory → name → target.
 _Names = dict[int, dict[str, int]]
 
-#: What tells one state from another: what each name that can be reached leads to, and what is in it.
+#: The identity of a state: the target of each reachable name, and its content.
 _Key = frozenset[tuple[int, str, int, bytes]]
 
 
 @dataclass
 class _Disk:
-    """What is on the disk, and what is only in memory, after some operations."""
+    """The durable state and the state in memory, after some operations."""
 
     names: dict[int, dict[str, int]] = field(default_factory=dict)
     data: dict[int, bytes] = field(default_factory=dict)
@@ -343,7 +343,7 @@ def _some_of(namings: list[_Naming]) -> Iterator[list[_Naming]]:
 
 
 def _reach(root: int, names: _Names, data: dict[int, bytes]) -> tuple[dict[int, bytes], _Key]:
-    """Return the content of all that can be reached from a directory, and a key for the whole."""
+    """Return the content of everything below a directory, and one key for it."""
     found: dict[int, bytes] = {}
     entries = []
     todo = [root]
@@ -376,9 +376,9 @@ def _build(tree: Tree, place: Path) -> None:
 
 
 def record(base: str | os.PathLike[str]) -> Recording:
-    """Write down what is asked of the disk below a directory.
+    """Record the disk calls below a directory.
 
     Args:
-        base: the directory, which exists; what is in it already counts as being on the disk.
+        base: the directory, which exists; its present content counts as durable.
     """
     return Recording(base)

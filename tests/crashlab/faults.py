@@ -1,6 +1,6 @@
-"""Make the disk fail on purpose: one call at a time, in every way that disks fail.
+"""Make disk calls fail: one at a time, in every way in which disks fail.
 
-A store that was never tested on a full disk may do anything there. So:
+For example:
 
     for at in itertools.count(1):
         with faults.fail(errno.ENOSPC, at=at) as fault:
@@ -151,7 +151,7 @@ class _FailSync(Faults):
 
 
 def record(*, watch: Watch | None = None) -> Faults:
-    """Let everything through, and write down what is called."""
+    """Record the calls, and let none fail."""
     return Faults(watch=watch)
 
 
@@ -191,9 +191,9 @@ def fail_sync(
     seen: Seen = "at once",
     lasting: bool = False,
 ) -> Faults:
-    """Let a sync fail and lose what was written to its file since the last good one.
+    """Let a sync fail and lose the bytes written to its file since the last good one.
 
-    That is what kernels do: the pages are dropped or called clean, and the *next* sync succeeds. A
+    Kernels behave so: the pages are dropped or called clean, and the *next* sync succeeds. A
     store that ignores the error, or tries again, has then acknowledged what is not there.
 
     `lost="nul"`: the bytes read as NUL; "cut": the file ends before them; None: they are safe after all.
@@ -207,7 +207,7 @@ def _error(number: int) -> OSError:
 
 
 class Death(NamedTuple):
-    """Where a process kills itself with `kill -9`: before, amid or after the nth call of a function."""
+    """Where a process kills itself with `kill -9`: before, during or after the nth call of a function."""
 
     call: str
     number: int
@@ -243,7 +243,7 @@ def _half(call: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> No
         os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-#: Each disk call of an append, before it, after it, and amid it where it has a middle.
+#: Each disk call of an append: before it, after it, and during it where possible.
 APPENDING = [("write", "before"), ("write", "amid"), ("write", "after")]
 APPENDING += [("sync", "before"), ("sync", "after")]
 #: The same for the first append of a session.

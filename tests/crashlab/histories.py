@@ -76,7 +76,7 @@ def run(
     prepare: str = "",
     timeout: float = 120.0,
 ) -> History:
-    """Let workers use a store, and return what they asked, what they were told, and what is in it then.
+    """Let workers use a store; return their requests, the answers, and the content of the store.
 
     What happens depends on who comes first: the same seed gives the same kind of history, not the same one.
 
@@ -168,7 +168,7 @@ class _Workers:
         self.kills: Counter[str] = Counter()
 
     def run(self, processes: int, kills: int, deadline: float) -> list[Violation]:
-        """Start them, kill some, and wait for the others; return what was wrong with how they ended."""
+        """Start the workers, kill some, and wait for the others; return the errors of their ends."""
         noticed: list[Violation] = []
         try:
             for _ in range(processes):
@@ -232,7 +232,7 @@ class _Workers:
         self._living[name] = process, orders
 
     def _collect(self) -> list[Violation]:
-        """Forget those that have ended, replace those that killed themselves; return what was wrong."""
+        """Remove ended workers, replace those that killed themselves; return errors."""
         noticed = []
         for name, (process, orders) in list(self._living.items()):
             if process.exitcode is None:
@@ -274,7 +274,7 @@ class _Workers:
 
 
 def _look(path: str, options: dict[str, Any]) -> tuple[dict[str, End], list[Violation]]:
-    """Return what is in a store, also in its trash, and what `verify` finds."""
+    """Return the content of a store and its trash, and the findings of `verify`."""
     sessions: dict[str, End] = {}
     wrong: list[Violation] = []
     with hansard.open(path, **options) as store:

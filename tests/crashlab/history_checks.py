@@ -1,4 +1,4 @@
-"""Find what is wrong with a history.
+"""Check a history, and return its violations.
 
 Two facts carry all of it. What is in a session at the end is the one order in which everything happened to
 it: every answer must fit that order. And the clock that all workers share says which answers were given
@@ -85,7 +85,7 @@ class _Life(NamedTuple):
     restorations: list[Operation]
 
     def is_gone(self, begin: int, end: int) -> Operation | None:
-        """Return the deletion after which a session was gone from `begin` to `end`, whatever the order."""
+        """Return the deletion after which a session was deleted from `begin` to `end`, in every order."""
         for deletion in self.deletions:
             if deletion.outcome == "ok" and _returned(deletion) < begin:
                 back = (
@@ -115,7 +115,7 @@ def _returned(operation: Operation) -> int:
 
 
 class _Session:
-    """One session: what is in it, and all that was asked of it."""
+    """One session: its content, and all calls on it."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class _Session:
         self._found: list[Violation] = []
         self._fork = fork
         self._parent = parent
-        #: The event that made it a fork.
+        #: The event that created the fork.
         self._begun = next(
             (record for record in final.events if fork is not None and _is_own_fork(record, fork)),
             None,
@@ -177,7 +177,7 @@ class _Session:
         self._check_life()
         return self._found
 
-    # -- what is in it --------------------------------------------------------------------------
+    # -- content --------------------------------------------------------------------------
 
     def _check_fork(self) -> int:
         """Compare the beginning of a child with its parent's; return how many events it inherits."""
@@ -352,7 +352,7 @@ class _Session:
                 self._add(kind, f"{_name(one)}: after seq {known}, saw what it never was since")
 
     def _check_life(self) -> None:
-        """Check that what was deleted stays so until it is restored, and that nothing else is."""
+        """Check that deleted sessions, and only these, stay deleted until they are restored."""
         for one in self._operations:
             if one.returned is None or one.do in {"delete", "purge", "list", "search"}:
                 continue
@@ -445,7 +445,7 @@ def _calls(violation: Violation, history: History) -> list[str]:
 
 
 def _concerned(name: str, history: History) -> Iterator[Operation]:
-    """Yield the calls of a session, those that tell of it, and those that deleted a fork's parent."""
+    """Yield the calls of a session, those whose answers have it, and those that deleted a fork's parent."""
     parents = {
         one.session for one in history.operations if one.do == "fork" and one.asked["child"] == name
     }
@@ -469,11 +469,11 @@ def _line(one: Operation, name: str, begin: int) -> str:
     return f"{time}: {_name(one)} {asked}: {one.outcome} {result or ''}".rstrip()
 
 
-# -- what answers and events say ----------------------------------------------------------------
+# -- content of answers and events ----------------------------------------------------------------
 
 
 def _seqs(one: Operation) -> list[int]:
-    """Return the seqs of which an answer told."""
+    """Return the seqs in an answer."""
     if one.outcome == "refused":
         return [one.result["actual"]] if "actual" in one.result else []
     if one.outcome != "ok":

@@ -1,4 +1,4 @@
-"""What a history is made of: what was asked and answered, what was left, and what is wrong with it."""
+"""The parts of a history: calls, answers, the final content, and violations."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ Kind = Literal[
     "lost",  # acknowledged, and not there
     "twice",  # there more than once
     "phantom",  # stored, and not appended by any call, or refused
-    "altered",  # there, but not as it was said
+    "altered",  # there, but altered
     "gap",  # the seqs are not 1, 2, 3 …
     "torn batch",  # a part of a batch, or something in the middle of it
     "order",  # before an event that was acknowledged before the call
     "not a prefix",  # a reader saw what never was the beginning of the session
-    "stale",  # a reader did not see what was acknowledged before it looked
+    "stale",  # a reader did not see an event that was acknowledged before the read
     "compare-and-set",  # appended although the session was elsewhere, or refused although it was not
     "key",  # one key, and not one answer
     "fork",  # a child that does not begin as its parent did
@@ -48,21 +48,21 @@ class Violation(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One call of the store: what was asked, when, by whom, and what came of it."""
+    """One call of the store: arguments, time, caller and result."""
 
     #: Worker, thread and number: `w2.0.17`.
     id: str
     #: append, revert, fork, create, delete, restore, purge, compact, read, view, list or search.
     do: str
     session: str
-    #: The arguments: docs of `histories` say which.
+    #: The arguments, as documented in `histories`.
     asked: dict[str, Any]
     #: Nanoseconds of the one clock that all workers share.
     invoked: int
     #: When the answer came; None if it never did.
     returned: int | None = None
     outcome: Outcome = "unknown"
-    #: What was returned; for what was refused or failed, `error` and what it says.
+    #: The result; `error` with its text if the call was refused or failed.
     result: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -84,18 +84,18 @@ class Final(NamedTuple):
 
 
 class History(NamedTuple):
-    """Everything that was asked of a store and answered, and what was in it afterwards."""
+    """All calls on a store with their answers, and its final content."""
 
     operations: list[Operation]
     sessions: dict[str, Final]
     #: What was noticed besides: workers that hung, what `verify` found.
     noticed: Sequence[Violation] = ()
-    #: How many workers were killed: "chosen" by the run, or at a call of their own, "write amid".
+    #: Number of killed workers: "chosen" by the run, or at a chosen call, such as "write amid".
     kills: Mapping[str, int] = MappingProxyType({})
 
 
 def message(operation: str, place: int, size: int, pad: int) -> dict[str, Any]:
-    """Return a message that says whose it is, and that cannot be altered unnoticed."""
+    """Return a message with its writer and a checksum."""
     text = "".join(f" {operation}/{place}/{number}" for number in range(pad))
     return {
         "role": "user",

@@ -1,4 +1,4 @@
-"""One process of a history: threads that ask a store for all it can do, and journal each question and answer.
+"""One process of a history: threads that make all kinds of calls, and journal each call and answer.
 
 `histories` starts it and may kill it at any moment. Each thread has its own journal, to which each line is
 one write: what a killed worker had asked is there, and so is what it was told, unless it died in between.
@@ -82,7 +82,7 @@ _LONG: Final = 3_000
 
 
 class Orders(NamedTuple):
-    """What a worker is told."""
+    """The orders of a worker."""
 
     path: str
     options: dict[str, Any]
@@ -92,7 +92,7 @@ class Orders(NamedTuple):
     threads: int
     #: How many operations each thread makes.
     operations: int
-    #: Appends with a key of which a killed worker was not told: asked again. Session, key, operation, size.
+    #: Unanswered appends with a key of a killed worker, which are repeated. Session, key, operation, size.
     retries: Sequence[tuple[str, str, str, int]]
     #: A function to call first, as `module:name`.
     prepare: str
@@ -371,7 +371,7 @@ def record(event: hansard.Event) -> Record:
 
 
 def work(orders: Orders, errors: str) -> None:
-    """Do what the orders say; write an error that ends it to a file."""
+    """Carry out the orders; write a fatal error to a file."""
     try:
         _work(orders)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Stand between the store and the disk: write down what is called, and let some calls be struck.
+"""Record the disk calls of a store, and inject faults into some of them.
 
 The whole store calls the disk as `disk.write(…)`, so replacing the module's functions reaches all of it.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from hansard.log import disk
 
-#: The calls that change something, or open a file to do so. What `at` counts unless `only` says otherwise.
+#: The calls that change a file, or open one to do so. `at` counts these, unless `only` names others.
 MUTATING: Final = (
     "make_root",
     "make_directory",
@@ -30,7 +30,7 @@ MUTATING: Final = (
     "remove_empty",
 )
 
-#: The calls that only look. They can be made to fail with `only=READING`.
+#: The calls that only read. They fail with `only=READING`.
 READING: Final = (
     "open_root",
     "for_group",
@@ -58,7 +58,7 @@ Lost = Literal["cut", "nul"]
 
 
 class Call(NamedTuple):
-    """One call of the disk. `place` is the path it was about, where the system tells it."""
+    """One disk call. `place` is its path, if the system reports it."""
 
     operation: str
     place: str
@@ -66,7 +66,7 @@ class Call(NamedTuple):
     error: int = 0
 
 
-#: Called after each call that succeeded: with the call, its arguments, and what it returned.
+#: Called after each successful call, with the call, its arguments and its result.
 Watch = Callable[[Call, tuple[Any, ...], Any], None]
 
 
@@ -104,7 +104,7 @@ class _File:
 
 
 class Faults:
-    """The disk while it is watched: a context manager, made by the functions of this module.
+    """Recorded disk calls: a context manager, returned by the functions of this module.
 
     Attributes:
         fired: whether the fault has struck.

@@ -1,4 +1,4 @@
-"""What is exported is read by the other program's own package, and by our importer, as it was."""
+"""The other program's package, and our importer, read an export unchanged."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def reimported(
     folder: Path, session: hansard.Session, kind: str, content: bytes
 ) -> hansard.Session:
-    """Import what was exported into another store, and return the session."""
+    """Import an export into another store, and return the session."""
     name = str(uuid.uuid5(uuid.NAMESPACE_URL, session.id))
     path = folder / "project" / f"{name}.{exporters.KINDS[kind]}"
     path.parent.mkdir(exist_ok=True)

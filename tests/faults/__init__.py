@@ -1,1 +1,1 @@
-"""What goes wrong around a store: many writers, killed ones, full disks; and what it must not cost."""
+"""Faults around a store: concurrent writers, killed ones, full disks; and what must not be lost."""

@@ -91,7 +91,7 @@ class Scene:
     #: Opens what the steps are done with, and closes it.
     open: Callable[[str], Any] = hansard.open
     look: Callable[[str | Path], State] = look
-    #: The last calls only tidy up: nothing is said if they fail.
+    #: The last calls only tidy up: their failure is ignored.
     tidies: bool = False
     #: What is refused is in a report, and no error.
     reports: bool = False
@@ -349,7 +349,7 @@ DAY = timedelta(days=1)
 
 
 def make_old(store: hansard.Store, *ids: str) -> None:
-    """Make sessions in which something was last said nine days ago, three times."""
+    """Create sessions whose last message is nine days old, three times."""
     old = (datetime.now(UTC) - 9 * DAY).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     event = NewEvent(MESSAGE_ADDED, b'{"message":{"content":"old"}}', control=False, time=old)
     for session_id in ids:

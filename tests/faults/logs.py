@@ -1,4 +1,4 @@
-"""Logs to cut and to damage, and what is true of them at each of their bytes.
+"""Logs to truncate and to damage, and the true answers at each of their bytes.
 
 `rich_log` is a small log that contains every kind of line: header, records with key, batch and control
 mark, an abandoned line, and each note that does not end the session. `Truth` says what a reader must

@@ -14,7 +14,7 @@ import pytest
 import hansard
 from tests.faults.workers import PATIENCE
 
-#: The beginning of every program. `say` appends permanently and prints what was acknowledged.
+#: The start of every program. `say` appends durably and prints the acknowledged message.
 HEAD = """
 import asyncio, os, signal, sys
 import hansard.aio
@@ -107,7 +107,7 @@ def started(program: str, path: Path) -> "subprocess.Popen[str]":
 
 
 def completed(program: str, path: Path) -> tuple[str, list[Any]]:
-    """Run a program to its end; return what it printed, and the messages that it stored."""
+    """Run a program to its end; return its output, and the messages that it stored."""
     with started(program, path) as child:
         try:
             out, errors = child.communicate(timeout=PATIENCE)
@@ -178,7 +178,7 @@ def check(path: Path, said: list[str]) -> None:
 def test_no_end_of_a_process_loses_acknowledged_appends(
     program: str, signum: int | None, tmp_path: Path
 ) -> None:
-    """N-39, N-59, N-75: however a process with busy tasks ends, what it acknowledged is stored."""
+    """N-39, N-59, N-75: in every end of a process with busy tasks, acknowledged messages are stored."""
     path = tmp_path / "store"
     with started(program, path) as child:
         said, errors = heard(child, signum)

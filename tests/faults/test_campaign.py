@@ -21,7 +21,7 @@ _KEPT: list[int] = []
 
 @dataclass
 class Trial:
-    """A case that does what its label says."""
+    """A case that behaves as its label demands."""
 
     label: str
 
@@ -85,7 +85,7 @@ def test_every_row_of_the_table_is_there() -> None:
 
 
 def test_the_page_has_the_rows_and_counts_of_the_campaign() -> None:
-    """docs/testing.md and `tools/crash/campaign --list` say the same, row by row."""
+    """docs/testing.md and `tools/crash/campaign --list` agree, row by row."""
     counts: dict[str, tuple[list[str], list[str]]] = {}
     for row, _ in campaign.sources():
         per_run, on_demand = counts.setdefault(str(row.number), ([], []))

@@ -64,9 +64,9 @@ IN_TURN = itertools.cycle(READINGS)
 
 
 def check_damaged(bench: Bench, data: bytes, *allowed: Answers) -> None:
-    """Fail unless a damaged log is refused by all that read it or append to it.
+    """Fail unless every read of a damaged log, and every append, is refused.
 
-    `allowed` are the answers that may be given instead, where the damage cannot be told from a crash.
+    `allowed` are alternative answers, where the damage cannot be distinguished from a crash.
     """
     bench.put(data)
     with bench.writer() as store:
@@ -238,7 +238,7 @@ def test_verify_names_the_damaged_line_and_no_other(log: Log, bench: Bench) -> N
     """N-34, F-20: one flipped bit, wherever it is in a line, is one finding, at the line's offset."""
     data = log.data
     for begin, end in itertools.pairwise(starts(data)):
-        # A discarded fragment has no checksum: the next line's says that it changed.
+        # A discarded fragment has no checksum: that of the next line detects the change.
         abandoned = data[begin:end].endswith(TORN)
         for at in range(begin, end - 1):
             value = data[at] ^ (0x20 if at % 2 else 0x01)
@@ -282,7 +282,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_damage_anywhere_in_a_long_log_never_gives_a_wrong_answer(
     long_log: bytes, bench: Bench, rng: random.Random
 ) -> None:
-    """N-34, N-77, F-41: a reader that need not see the damage is right; one that sees it says so."""
+    """N-34, N-77, F-41: a reader that does not need the damaged part is right; others report the damage."""
     truth = answers(bench, long_log)
     refused = dict.fromkeys(READINGS, 0)
     for _ in range(60):

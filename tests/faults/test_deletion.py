@@ -195,7 +195,7 @@ def test_a_writer_after_a_sealed_segment_is_told_of_a_deletion_and_continues_aft
         session = store.session("s")
         for number in range(2):
             session.add_message({"n": number})
-        # The segment is sealed and compressed, and what it was is still there: this writer's very file.
+        # The segment is sealed and compressed, and its old file, which this writer has open, is still there.
         with (
             open_store(str(path), "os") as other,
             faults.kill(only=("remove",)),

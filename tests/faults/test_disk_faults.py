@@ -93,7 +93,7 @@ class Struck:
                 fault.drop_unsynced(lost or "cut")
 
     def check_error(self, *numbers: int) -> None:
-        """Fail unless the error is ours and says operation, path and reason."""
+        """Fail unless the error is one of hansard and has operation, path and reason."""
         error = self.error
         assert isinstance(error, hansard.DiskFailed)
         assert error.errno in numbers
@@ -101,7 +101,7 @@ class Struck:
         assert str(error).startswith(f"{error.path}: {error.operation}: ")
 
     def check_state(self) -> State:
-        """Fail unless a stranger finds what was acknowledged, and at most one step more."""
+        """Fail unless another store object finds the acknowledged steps, and at most one more."""
         found = self.scene.look(self.stage)
         assert found in self.scene.allowed(self.acknowledged)
         return found

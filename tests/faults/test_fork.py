@@ -64,7 +64,7 @@ def append(store: hansard.Store, by: str, *, session: str = "s") -> None:
 
 
 class MidAppend:
-    """A thread that stays in the middle of an append, the lock held, until it is told to go on."""
+    """A thread that stays in the middle of an append, with the lock held, until it is released."""
 
     def __init__(self, store: hansard.Store) -> None:
         self._write: Callable[[int, bytes], int] = disk.write
@@ -89,7 +89,7 @@ class MidAppend:
         assert not self._thread.is_alive()
 
 
-# ------------------------------------------------------------------ the child uses what it inherits
+# ------------------------------------------------------- the child uses inherited objects
 
 
 def fork_after_use(wire: Wire, path: str, durability: str) -> None:
@@ -285,7 +285,7 @@ def fork_and_be_killed(wire: Wire, path: str) -> None:
 
 
 def test_a_child_that_lives_on_does_not_keep_its_killed_parents_lock(tmp_path: Path) -> None:
-    """N-23: the lock of a killed writer is free though a child, forked in mid-append, lives on."""
+    """N-23: the lock of a killed writer is free although a child, forked during an append, still runs."""
     path = tmp_path / "store"
     with Crew() as crew:
         worker = crew.start(fork_and_be_killed, str(path))
@@ -337,7 +337,7 @@ class Held:
 
 
 class SlowFinder(importlib.abc.MetaPathFinder):
-    """Lets the import of one module take until it is told to go on."""
+    """Blocks the import of one module until it is released."""
 
     def __init__(self, module: str, held: Held) -> None:
         self._module = module
@@ -500,7 +500,7 @@ def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
         mine = Cursor(backend, "c")
         mine.move({"s": mine.positions["s"] + 1})
 
-    # A child that lives on does not keep the cursor from being closed and opened again.
+    # A child that still runs does not prevent closing and reopening the cursor.
     lives_on = in_child(signal.pause)
     cursor.close()
     assert ended_well(in_child(take_over))

@@ -1,4 +1,4 @@
-"""What the faults below Python have found, told again at the seam: quick, and without a compiler."""
+"""Defects that faults below Python have found, repeated with faults in Python: fast, without a compiler."""
 
 import errno
 import fcntl
@@ -42,7 +42,7 @@ def test_syncs_that_fail_after_a_sealed_segment_shut_the_session(path: Path) -> 
 
 
 def test_an_index_that_cannot_be_removed_is_an_error_of_ours(path: Path) -> None:
-    """N-29: who compacts hears that an index which may say what was taken out is still there, and where."""
+    """N-29: a compaction names an index that may contain erased text and cannot be removed."""
     with hansard.open(path) as store:
         store.compact()
         store.sessions()
@@ -63,7 +63,7 @@ def test_a_session_that_was_damaged_while_it_was_restored_can_be_repaired(path: 
         store.delete(ID)
         deleted = (path / "trash" / ID / "log.jsonl").read_bytes()
         store.restore(ID)
-    # The sync of what says that it is restored has failed, and its bytes are lost; the note of that is there.
+    # The sync of the `restored` note has failed, and its bytes are lost; the `failed` note is there.
     log = log_of(path, ID)
     with (
         hansard.open(path) as store,

@@ -40,7 +40,7 @@ class Appending(threading.Thread):
 
 
 class Stay:
-    """Keeps the thread that makes a call in it, until it is told to go on. Counts the calls."""
+    """Blocks the thread that makes a call until it is released. Counts the calls."""
 
     def __init__(self, call: Callable[..., object]) -> None:
         self._call = call
@@ -99,7 +99,7 @@ def fifteen_behind_one(
 
 
 def said(store: hansard.Store) -> list[str]:
-    """Return who said something, in order, having checked all of it."""
+    """Check all messages, and return their writers in order."""
     session = store.session("s")
     assert session.verify().ok
     return [message["by"] for message in session.messages()]

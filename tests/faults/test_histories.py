@@ -390,7 +390,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "all calls": {
         "operations": 45,
         "kills": 6,
-        # What is rare would be missing by chance, once in a few hundred runs.
+        # A rare call would be missing in one of a few hundred runs.
         "weights": dict.fromkeys(("list", "fork", "create", "revert", "compact"), 6),
     },
     "compactions": {
@@ -437,7 +437,7 @@ def test_a_history_with_kills_breaks_no_promise(tmp_path: Path, seed: int, name:
     asked = {do for do, weight in RUNS[name]["weights"].items() if weight}
     assert done >= asked - {"begin", "keyed", "expecting"}
     if name == "compactions":
-        # They died before, amid and after their writes. Amid one leaves a torn tail, which others recover.
+        # They died before, during and after their writes. The second leaves a torn tail for others.
         assert {"write before", "write amid", "write after"} <= history.kills.keys()
         assert "unknown" in {one.outcome for one in history.operations if one.do == "append"}
     if name == "forks":

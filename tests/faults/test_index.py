@@ -47,7 +47,7 @@ def truth(root: Path) -> list[SessionInfo]:
 
 
 def check(root: Path) -> None:
-    """Check that a store is listed as its logs say, also after a change."""
+    """Check that a listing agrees with the logs, also after a change."""
     expected = truth(root)
     with hansard.open(root, durability="os") as store:
         assert store.sessions().items == expected
@@ -240,7 +240,7 @@ def test_an_index_without_permission_is_not_needed(root: Path) -> None:
 def test_an_index_damaged_under_an_open_store_is_rebuilt(
     root: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-35, N-86: an open store continues to list, whatever happens to the file of its index."""
+    """N-35, N-86: an open store can list after every damage of its index file."""
     # SQLite may take a file that was replaced while in use for locked.
     monkeypatch.setattr(sqlite_storage, "_PATIENCE", 0.5)
     with hansard.open(root, durability="os") as store:

@@ -173,7 +173,7 @@ def test_two_stores_of_one_process_on_one_directory_keep_each_other_out(tmp_path
 
 
 def append_and_count(wire: Wire, path: str, writer: int) -> int:
-    """Append until told to stop; return how many were acknowledged."""
+    """Append until a stop signal; return the number of acknowledged events."""
     number = 0
     with open_store(path, "os") as store:
         while not wire.told_to_go():
@@ -212,7 +212,7 @@ def test_deleting_the_lock_file_under_writers_loses_and_doubles_nothing(path: Pa
         for _ in range(20):
             lock_of(path).unlink()
             begun = appended.now()
-            # Of each, one may have been under way; the one after it began when the lock was gone.
+            # One append of each may have been in progress; the next one began after the lock was removed.
             until(
                 lambda begun=begun: all(  # type: ignore[misc]
                     now >= then + 2 for now, then in zip(appended.now(), begun, strict=True)
@@ -287,7 +287,7 @@ def test_the_store_may_be_renamed_while_it_is_open(
 
 
 def delete_and_stay(wire: Wire, path: str) -> None:
-    """Delete a session, but pause after its note, with the lock held, until told to continue."""
+    """Delete a session, but pause after its note, with the lock held, until released."""
     write = disk.write
 
     def write_then_stay(descriptor: int, data: bytes) -> int:
@@ -372,7 +372,7 @@ def test_a_signal_handler_appends_while_its_thread_lists(
 
 
 def test_a_second_compactor_is_refused_and_breaks_nothing(tmp_path: Path) -> None:
-    """N-24, N-25: while one compacts, another hears who holds the lock; appends and reads do not wait."""
+    """N-24, N-25: a second compaction names the holder of the lock; appends and reads do not wait."""
     path = tmp_path / "store"
     with hansard.open(path) as store, hansard.open(path, lock_timeout=0.01) as other:
         session = store.session("s")

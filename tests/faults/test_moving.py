@@ -90,7 +90,7 @@ def test_a_copy_that_dies_at_any_call_is_completed_by_the_next(
 
 
 def stay_in_mid_publish(wire: Wire, path: str, data: bytes) -> None:
-    """Import a file, and stay just before it gets its name until told to go."""
+    """Import a file, and pause just before it gets its name until released."""
     real = disk.move
 
     def stay_then_move(*arguments: Any) -> None:

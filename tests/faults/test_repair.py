@@ -245,7 +245,7 @@ def test_what_must_not_be_repaired(bench: Bench, log: Log, tmp_path: Path) -> No
 
 
 def test_nothing_to_repair_writes_nothing(log: Log, bench: Bench) -> None:
-    """N-62, F-110: a log that is valid, or ends in a torn tail, is not touched, and the report says so."""
+    """N-62, F-110: a log that is valid, or ends in a torn tail, is not changed, and reported as valid."""
     for data in (log.data, log.data + b'{"seq":99,"ti', log.data[:-1]):
         put(bench, data)
         before = sorted(os.listdir(bench.file.parent))
@@ -276,7 +276,7 @@ def test_what_is_kept_is_private(log: Log, bench: Bench) -> None:
 
 
 class Sealed:
-    """A session with a sealed segment, packed or not, and what it says."""
+    """A session with a sealed segment, compressed or not, and its messages."""
 
     def __init__(self, path: Path, *, packed: bool) -> None:
         self.path = path
@@ -345,7 +345,7 @@ def test_a_damaged_sealed_segment(sealed: Sealed, rng: random.Random) -> None:
         with hansard.open(sealed.path, durability="os") as store:
             try:
                 if store.session(ID).verify().ok:
-                    continue  # a bit that says nothing, as zstd has some
+                    continue  # an unused bit of zstd
             except hansard.UnknownFormat:
                 continue
         report, _ = sealed.repair()
@@ -395,7 +395,7 @@ def test_control_records_are_taken_from_the_checkpoint(
 
 
 def test_leftovers_of_a_repair_are_ignored_and_removed_by_the_next_seal(tmp_path: Path) -> None:
-    """N-39, F-87: a crash before a repair removes what it replaced costs nothing, now and after a seal."""
+    """N-39, F-87: a crash before a repair removes replaced files loses nothing, also after a later seal."""
     made = Sealed(tmp_path / "store", packed=True)
     bad = made.data[:40] + bytes(20) + made.data[60:]
     made.put(bad)
@@ -506,7 +506,7 @@ FAULTS: dict[str, Callable[[int], faults.Faults]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_every_step(broken: tuple[Path, Any], fault: str) -> None:
-    """N-29, N-39, F-116: whichever call fails, the log is as it was or repaired, and no byte is lost."""
+    """N-29, N-39, F-116: if any call fails, the log is unchanged or repaired, and no byte is lost."""
     path, damage = broken
     for at in itertools.count(1):
         damage()
@@ -546,7 +546,7 @@ def test_what_was_damaged_is_durable_first(broken: tuple[Path, Any]) -> None:
 
 
 def append_when_told(wire: Wire, path: str) -> None:
-    """Open the session, and append a message each time that the test says so."""
+    """Open the session, and append a message on each signal of the test."""
     with open_store(path, "os") as store:
         session = store.session(ID)
         wire.tell(session.add_message({"n": "opened"}).seq)
@@ -607,7 +607,7 @@ ROUNDS = 5
 def append_despite_damage(
     wire: Wire, path: str, who: int, count: int
 ) -> list[tuple[int, int, int]]:
-    """Append `ROUNDS` times, when told to go, until it is not refused; return what was acknowledged."""
+    """After the start signal append `ROUNDS` times, repeating refused calls; return acknowledged messages."""
     acknowledged = []
     with open_store(path, "os") as store:
         for number in range(ROUNDS * count):

@@ -152,7 +152,7 @@ CALLS = {
 def test_a_signal_handler_that_appends_never_waits_for_its_own_thread(
     what: str, durability: str, tmp_path: Path
 ) -> None:
-    """N-23, N-26: at every point of a call a handler appends, or is told `Reentered`, and nothing hangs."""
+    """N-23, N-26: at every point of a call a handler appends, or gets `Reentered`, and nothing hangs."""
     reentered = 0
     for point in itertools.count(1):
         path = tmp_path / f"store{point}"

@@ -30,7 +30,7 @@ def read_and_append(wire: Wire, path: str, durability: str) -> tuple[int, str]:
 
 
 def verify(wire: Wire, path: str) -> bool:
-    """Verify the whole store."""
+    """Verify all sessions of the store."""
     with open_store(path, "sync") as store:
         return store.verify().ok
 
@@ -43,7 +43,7 @@ def append_elsewhere(path: Path, durability: str = "sync") -> tuple[int, str]:
 
 
 def read(path: Path) -> list[object]:
-    """Return the numbers of the messages, as a stranger sees them."""
+    """Return the numbers of the messages, read with another store object."""
     with hansard.open(path, read_only=True) as store:
         return [message["n"] for message in store.session(ID).messages() if "n" in message]
 
@@ -218,7 +218,7 @@ def loses_what_it_acknowledged(path: Path) -> bool:
     try:
         return read(path)[: len(acknowledged)] != acknowledged
     except hansard.Damaged as error:
-        # After the hole there is nothing to read. Before it, everything is as it was acknowledged.
+        # Nothing can be read after the hole. Before it, every acknowledged message is intact.
         log = (path / "sessions" / ID / "log.jsonl").read_bytes()
         return not all(b'"n":%d}' % number in log[: error.offset] for number in acknowledged)
 

@@ -1,4 +1,4 @@
-"""Start real processes that use a store, and hear what becomes of them.
+"""Start real processes that use a store, and receive their results.
 
 A *job* is a function at the top of a module, so that another process can
 find it; its first argument is the *wire* to the test that started it. Processes are forked from a clean
@@ -50,20 +50,20 @@ class Wire:
         self._mutex = threading.Lock()
 
     def tell(self, what: object) -> None:
-        """Say something that the test waits to hear."""
+        """Send a value that the test waits for."""
         self._send("told", what)
 
     def wait(self) -> None:
-        """Wait until the test says `go`."""
+        """Wait for the signal `go` of the test."""
         assert self._connection.poll(PATIENCE), "the test never said go"
         self._connection.recv()
 
     def told_to_go(self) -> bool:
-        """Return whether the test has said `go` by now."""
+        """Return whether the test has sent `go`."""
         return self._connection.poll(0)
 
     def end(self, word: str, what: object) -> None:
-        """Say how the job ended. The last thing that is said."""
+        """Send the result of the job, as the last message."""
         self._send(word, what)
 
     def _send(self, word: str, what: object) -> None:
@@ -98,13 +98,13 @@ class Worker:
         self._connection.send("go")
 
     def hear(self) -> Any:
-        """Return the next thing that the job tells; an error of the job is raised here."""
+        """Return the next value that the job sends; an error of the job is raised here."""
         word, what = self._receive()
         assert word == "told", f"{self._process.name} returned {what!r} instead of telling"
         return what
 
     def result(self) -> Any:
-        """Return what the job returns; skip what it told before."""
+        """Return the result of the job; skip earlier values."""
         word, what = self._receive()
         while word == "told":
             word, what = self._receive()
@@ -125,7 +125,7 @@ class Worker:
         self.wait()
 
     def hear_it_die(self) -> bool:
-        """Listen until there is nothing more to hear; return whether it was killed."""
+        """Receive until the pipe is closed; return whether the job was killed."""
         try:
             while self._receive()[0] != "returned":
                 pass
@@ -224,7 +224,7 @@ def append_one(wire: Wire, path: str, session: str, durability: str = "os") -> i
 
 
 def stay_in_mid_append(wire: Wire, path: str, session: str, durability: str = "os") -> int:
-    """Append, but stay in the middle of it, the lock held, until told to go on."""
+    """Append, but pause in the middle, with the lock held, until released."""
     write = disk.write
 
     def stay_then_write(descriptor: int, data: bytes) -> int:
@@ -239,7 +239,7 @@ def stay_in_mid_append(wire: Wire, path: str, session: str, durability: str = "o
 
 
 def stay_in_mid_sync(wire: Wire, path: str, session: str, *, warm: bool = False) -> int:
-    """Append durably, but stay in the sync until told to go on; `warm`: by the fast path."""
+    """Append durably, but pause in the sync until released; `warm`: by the fast path."""
     sync = disk.sync
 
     def stay_then_sync(descriptor: int) -> None:
@@ -275,7 +275,7 @@ def open_store(path: str, durability: str, *, lock_timeout: float = PATIENCE) ->
 
 
 def said(path: Path | str, session: str = "s") -> list[str]:
-    """Return who said something in a session, in order, having checked all of it."""
+    """Check all messages of a session, and return their writers in order."""
     with hansard.open(path, read_only=True) as store:
         assert store.verify().ok
         events = list(store.session(session).events())

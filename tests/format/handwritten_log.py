@@ -57,7 +57,7 @@ def _json(data: dict[str, Any]) -> str:
 
 
 def lines(data: bytes) -> list[dict[str, Any]]:
-    """Decode a log as the format page says, checking each line's checksum; discarded fragments are None."""
+    """Decode a log as the format page specifies, and check each checksum; discarded fragments are None."""
     found: list[dict[str, Any]] = []
     done = 0
     for raw in data.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""docs/format.md says what the code does: its worked example is a log, and its grammar fits real lines."""
+"""docs/format.md agrees with the code: its worked example is a log, and its grammar fits real lines."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def test_the_worked_example_is_a_log_that_says_what_the_page_says(store: Path) -
 
 
 def test_the_table_of_the_worked_example_is_right() -> None:
-    """F-12: each line begins where the table says, and is as long."""
+    """F-12: each line has the offset and length of the table."""
     assert SECTION is not None
     rows = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \|", SECTION[0], re.MULTILINE)
     lines = EXAMPLE.splitlines(keepends=True)
@@ -83,7 +83,7 @@ def test_the_code_writes_the_lines_of_the_worked_example() -> None:
 
 
 def test_the_worked_example_cut_before_its_recovery_is_torn(store: Path) -> None:
-    """F-28, F-29: up to `~torn`, or short of it, the example is a log with a torn tail, as the page says."""
+    """F-28, F-29: up to `~torn`, or short of it, the example is a log with a torn tail, as on the page."""
     log = store / "sessions" / "demo" / "log.jsonl"
     note = EXAMPLE.index(b'{"log":"recovered"')
     for cut in (note, note - 6, note + 10):

@@ -1,6 +1,6 @@
-"""Stores that an earlier version wrote are read as they were written, and can be appended to.
+"""Stores of earlier versions are read unchanged, and can be appended to.
 
-A sample is a store, and `expected.json` next to it: what was put in, and the SHA-256 of every file. It is
+A sample is a store, and `expected.json` next to it: the appended events, and the SHA-256 of every file. It is
 made once, by the version that wrote it, and never touched again.
 """
 
@@ -27,7 +27,7 @@ def name(sample: Path) -> str:
 
 
 def expected_of(sample: Path) -> dict[str, Any]:
-    """Return what was put into a sample."""
+    """Return the appended events of a sample."""
     found: dict[str, Any] = json.loads((sample / "expected.json").read_text(encoding="utf-8"))
     return found
 
@@ -48,7 +48,7 @@ def shown(event: hansard.Event) -> dict[str, Any]:
 
 
 def check(store: hansard.Store, expected: dict[str, Any]) -> None:
-    """Fail unless a store holds exactly what was put in."""
+    """Fail unless a store has exactly the appended events."""
     alive = {
         key: value for key, value in expected["sessions"].items() if key not in expected["trash"]
     }
@@ -84,7 +84,7 @@ def test_a_frozen_sample_is_read_as_it_was_written(sample: Path) -> None:
 
 
 def repeat(session: hansard.Session, key: str) -> hansard.Event:
-    """Return the first event of the append with a key, of whatever number of messages it is."""
+    """Return the first event of the append with a key, for any number of messages."""
     for count in range(1, 100):
         with suppress(hansard.InvalidEvent):
             return session.add_messages([NEW] * count, key=key)[0]

@@ -1,4 +1,4 @@
-"""What a reader makes of things it does not know: kept if the version is known, refused if it is not."""
+"""Unknown content: kept if the version is known, refused if it is not."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def test_a_log_written_by_hand_from_the_page_is_read(path: Path) -> None:
-    """F-12 to F-30: a log made with nothing but the format page says what it should."""
+    """F-12 to F-30: a log written from the format page alone is read as intended."""
     log = (
         HandwrittenLog()
         .message({"n": 1})
@@ -146,7 +146,7 @@ def test_unknown_kinds_are_kept_shown_and_counted(path: Path) -> None:
 def test_a_store_of_another_version_is_refused_and_left_alone(
     path: Path, text: str, read_only: bool
 ) -> None:
-    """N-44, F-1, F-45: a marker that says another version, or nothing, is refused; no file changes."""
+    """N-44, F-1, F-45: a marker with another version, or without one, is refused; no file changes."""
     (path / "hansard.json").write_text(text, encoding="utf-8")
     before = contents(path)
     with pytest.raises(hansard.UnknownFormat, match=r"hansard\.json"):
@@ -166,7 +166,7 @@ def test_unknown_members_of_the_marker_are_kept(path: Path) -> None:
 
 @pytest.mark.parametrize("version", [999, 2, 0, -1])
 def test_a_log_of_another_version_is_refused_and_left_alone(path: Path, version: int) -> None:
-    """N-44, F-45: a header that says another version is refused by readers and writers; no file changes."""
+    """N-44, F-45: a header with another version is refused by readers and writers; no file changes."""
     log = HandwrittenLog(version=version).message({"n": 1})
     put(path, log)
     with hansard.open(path) as store:

@@ -1,1 +1,1 @@
-"""Hostile input to a store, and what it must not cause."""
+"""Hostile input to a store, and its allowed effects."""

@@ -26,7 +26,7 @@ def checkpoint_head(members: dict[str, Any]) -> bytes:
 
 
 class Forged:
-    """A forged log: every checksum fits, whatever the lines contain."""
+    """A forged log: every checksum is right, for any lines."""
 
     def __init__(self, *, seq: int = 0, **said: object) -> None:
         self._seq = seq
@@ -120,9 +120,9 @@ def questions(session: hansard.Session) -> dict[str, Callable[[], object]]:
 
 
 def ask_everything(path: Path, session_ids: Iterable[str]) -> list[str]:
-    """Ask sessions, and the store that holds them, everything: what is refused, with an error of ours.
+    """Make all calls on sessions and their store: each answers, or raises an error of hansard.
 
-    A good session among them must not suffer. Returns what was refused.
+    Valid sessions must be unaffected. Returns the refusals.
     """
     refused = []
     with hansard.open(path, durability="os", auto_compact=False) as store:
@@ -147,7 +147,7 @@ def ask_everything(path: Path, session_ids: Iterable[str]) -> list[str]:
 
 
 def frame_that_lies(claimed: int, blocks: int) -> bytes:
-    """Return a frame of zstd that says how much it holds, and holds 128 KiB for each four of its bytes."""
+    """Return a zstd frame with its content size, which has 128 KiB of content for each four bytes."""
     # A window of 128 KiB, the size in four bytes; then blocks of one byte each, to be repeated.
     head = b"\x28\xb5\x2f\xfd\x80\x38" + claimed.to_bytes(4, "little")
     block = ((1 << 17) << 3 | 1 << 1).to_bytes(3, "little") + b"\n"
@@ -155,7 +155,7 @@ def frame_that_lies(claimed: int, blocks: int) -> bytes:
 
 
 def confined(program: str, *words: object, memory: int = 600 << 20) -> str:
-    """Run a program where there is little memory; return what it printed."""
+    """Run a program with little memory; return its output."""
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))\n"
     done = subprocess.run(
         [sys.executable, "-c", limit + program, *map(str, words)],

@@ -24,7 +24,7 @@ HELLO = ("message.added", SAID)
 
 
 def usage(**numbers: Any) -> tuple[str, Any]:
-    """Return an event that says what a call of a model took."""
+    """Return an event with the usage of a model call."""
     return "usage.recorded", {"model": "m", **numbers}
 
 
@@ -33,7 +33,7 @@ def redacted(**data: Any) -> tuple[str, Any]:
     return "message.redacted", {"seq": 1, **data}
 
 
-#: Files that are taken in: what they say has the form of events.
+#: Files that are imported: their content has the form of events.
 TAKEN: dict[str, list[tuple[str, Any]]] = {
     "tokens beyond 64 bits": [HELLO, usage(input_tokens=10**30)],
     "tokens whose sum is beyond 64 bits": [usage(input_tokens=2**63 - 1, output_tokens=2**63 - 1)],
@@ -67,7 +67,7 @@ TAKEN: dict[str, list[tuple[str, Any]]] = {
     "an integer of 4,000 digits": [("message.added", '{"message":{"n":%s}}' % ("9" * 4000))],
 }
 
-#: Files that are refused, and what is said.
+#: Files that are refused, and the error.
 REFUSED: dict[str, tuple[tuple[str, Any], str]] = {
     "an integer of 5,000 digits": (("x.a", '{"n":%s}' % ("9" * 5000)), "out of range"),
     "a number that is infinite": (("x.a", '{"n":1e400}'), "out of range"),
@@ -164,7 +164,7 @@ def test_many_names_take_no_square_of_time(
     state = fold.apply_all(fold.EMPTY, events[:1])
     before = msgspec.json.encode(state)
     changes: dict[str, Any] = {}
-    # A clock would tell the same, and not always.
+    # A time measurement would be less reliable.
     step = fold._STEPS[kind]
     step(state, changes, events[1])
     copied = changes[field]

@@ -129,7 +129,7 @@ def test_bytes_that_are_no_text_are_damage(place: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_forged_logs_harm_no_other_session(tmp_path: Path) -> None:
-    """N-35, N-74, F-20, F-32: whatever forged lines say, errors are ours and other sessions are found."""
+    """N-35, N-74, F-20, F-32: forged lines cause only errors of hansard, and other sessions are found."""
     store = with_a_good_session(tmp_path / "store")
     names = {harm.replace(" ", "-").replace(",", ""): log for harm, log in HARMFUL.items()}
     for name, log in names.items():

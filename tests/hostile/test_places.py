@@ -115,7 +115,7 @@ def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
             place.rename(aside)
             with suppress(FileExistsError):  # the store was faster, and created the directory again
                 place.symlink_to(outside)
-            # It may be faster again and again: remove what it created until the rename succeeds.
+            # The attacker may be faster repeatedly: remove its file until the rename succeeds.
             while aside.exists():
                 place.rename(tmp_path / f"{next(numbers)}")
                 with suppress(OSError):
@@ -194,7 +194,7 @@ def test_marks_that_lie_lead_nowhere(
 
 @pytest.mark.parametrize("number", [b"\xff" * 24, b"\xff" * 7 + b"\x7f" + b"\xff" * 16, b"", b"x"])
 def test_numbers_of_marks_that_lie_break_nothing(number: bytes, tmp_path: Path) -> None:
-    """F-128, F-133, N-86: whatever the numbers are, a listing is made, and says what is."""
+    """F-128, F-133, N-86: with any numbers in the files, a listing is right."""
     path = with_a_good_session(tmp_path / "store")
     with hansard.open(path, durability="os") as store:
         assert len(store.sessions().items) == 1
@@ -209,7 +209,7 @@ def test_numbers_of_marks_that_lie_break_nothing(number: bytes, tmp_path: Path) 
 
 
 def test_names_that_are_no_text_hide_nothing(tmp_path: Path) -> None:
-    """N-6, N-35: files whose names are no UTF-8, or hold escapes, are passed over by all who look."""
+    """N-6, N-35: files whose names are not UTF-8, or have escapes, are ignored by all readers."""
     path = with_a_good_session(tmp_path / "store")
     for part in ("", "sessions", "trash", "marks"):
         for name in (b"\xff\xfe", b"\x1b[2J", b"a\nb", b".tmp-x-1-0123456789abcdez"):

@@ -43,7 +43,7 @@ def compacted(path: Path) -> Path:
 
 
 def index_of(file: Path) -> tuple[bytes, dict[str, Any], bytes]:
-    """Split a sealed segment: what is before the index, the index, and the seek table."""
+    """Split a sealed segment: frames, index and seek table."""
     data = file.read_bytes()
     count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
     table = SKIPPABLE.size + sealed_segment.ENTRY.size * count + TABLE_END.size
@@ -105,7 +105,7 @@ def test_an_index_that_lies_is_damage(lie: str, tmp_path: Path) -> None:
 
 
 def test_a_repair_is_no_match_for_a_frame_that_lies(tmp_path: Path) -> None:
-    """N-74, F-114: a frame that says 60 MiB and holds 8 GiB is given up in bounded memory."""
+    """N-74, F-114: a frame that declares 60 MiB and has 8 GiB is refused in bounded memory."""
     file = tmp_path / "bomb"
     good = zstandard.ZstdCompressor().compress(b"a valid line\n")
     file.write_bytes(good + frame_that_lies(60 << 20, 1 << 16))
@@ -145,7 +145,7 @@ def checkpoint(lines: bytes, saved: bytes = b"", **said: Any) -> bytes:
 
 
 def put_checkpoint(path: Path, data: bytes) -> None:
-    """Give the session a checkpoint that says when the session began, and what the log's checksum is."""
+    """Give the session a checkpoint with another start time and the log's checksum."""
     with hansard.open(path, read_only=True) as store:
         created = store.session("s").state().created
     line, newline, body = data.partition(b"\n")
@@ -172,7 +172,7 @@ CHECKPOINTS = {
 
 @pytest.mark.parametrize("harm", CHECKPOINTS)
 def test_a_checkpoint_that_lies_is_passed_over(harm: str, tmp_path: Path) -> None:
-    """N-40, F-109: whatever a checkpoint holds, the log is read without it, and says the same."""
+    """N-40, F-109: with any content of the checkpoint, the log is read, and its answers are the same."""
     compacted(tmp_path / "store")
     put_checkpoint(tmp_path / "store", CHECKPOINTS[harm])
     with hansard.open(tmp_path / "store", durability="os") as store:

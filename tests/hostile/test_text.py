@@ -16,7 +16,7 @@ from tests.hostile.forge_files import PATIENCE, confined, nested
 
 
 def markdown_of(text: str) -> str:
-    """Return what a message says in a transcript."""
+    """Return the text of a message in a transcript."""
     return transcript._quoted(text)
 
 
@@ -33,7 +33,7 @@ def markdown_of(text: str) -> str:
     ],
 )
 def test_no_tag_is_left_in_markdown(text: str) -> None:
-    """N-66: whatever precedes it, a tag in a message is shown, whichever program reads the Markdown."""
+    """N-66: after any text, a tag in a message is shown as text by every Markdown program."""
     assert "<" not in markdown_of(text)
 
 
@@ -61,7 +61,7 @@ def test_no_link_in_markdown_runs_anything(link: str) -> None:
 
 
 def test_links_to_the_web_stay_and_code_is_untouched() -> None:
-    """N-66: ordinary links, and code in fences, are as they were said."""
+    """N-66: ordinary links, and code in fences, are unchanged."""
     assert "[a](https://example.com/x)" in markdown_of("see [a](https://example.com/x)")
     assert "[a]: https://example.com" in markdown_of("[a]: https://example.com")
     assert "> if a < b: x[1](2)" in markdown_of("```python\nif a < b: x[1](2)\n```")
@@ -113,10 +113,10 @@ print(*sorted(said))
 
 
 def test_a_process_that_holds_a_lock_is_named_without_its_secrets() -> None:
-    """N-65: who holds a lock is named by its program, without options, or what a terminal obeys."""
+    """N-65: the holder of a lock is named by its program, without options and control characters."""
     program = "print('ready', flush=True); input()"
     words = ["--password=hunter2", "\x1b]0;owned\x07"]
-    # The second: a program that calls itself what it likes.
+    # The second: a program that changes its own name.
     for first in (sys.executable, "evil\x1b[2J\x07\u202e"):
         with subprocess.Popen(
             [first, "-c", program, *words],

@@ -49,7 +49,7 @@ def outcomes(report: importers.Report) -> dict[str, tuple[str, int]]:
 
 
 def problems(report: importers.Report) -> list[str]:
-    """Return the places of what was reported."""
+    """Return the places in the report."""
     return [problem.where for problem in report.skipped]
 
 

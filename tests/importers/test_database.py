@@ -135,7 +135,7 @@ def test_a_checkpoint_between_two_reads_is_noticed(tmp_path: Path, how: str, tim
 
 
 def test_a_log_that_is_always_restarted_is_an_error(tmp_path: Path) -> None:
-    """N-24: a program that never stops writing is not waited for: the error says what to do."""
+    """N-24: a program that never stops writing is not waited for: the error has a hint."""
     path = tmp_path / "x.db"
     with closing(full(path)) as writer:
         files = Overtaken(path, writer, "TRUNCATE", 10**9)

@@ -62,7 +62,7 @@ def test_the_saver_has_every_checkpoint_and_the_graph_continues(tmp_path: Path) 
     """N-14, N-62, N-66: checkpoints and writes are equal through the adapter, imported from an open file."""
     path = tmp_path / "graph.db"
     with written(path) as (saver, made):
-        # What looks like a credential was said, and the graph holds it.
+        # A message of the graph looks like a credential.
         made.invoke({"messages": [HumanMessage(KEY)]}, THREAD)
         wanted = list(saver.list(None))
         store, report = import_new("langgraph", path)

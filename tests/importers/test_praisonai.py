@@ -1,4 +1,4 @@
-"""Claims about importing PraisonAI's sessions: the fixtures were made by the real package."""
+"""Claims about importing PraisonAI's sessions: the real package wrote the fixtures."""
 
 import json
 import shutil

@@ -68,7 +68,7 @@ class Proxy:
             self._direction, self._left = direction, count
 
     def lose_answer(self) -> None:
-        """Cut the next connection on which the server answers: the statement ran, and no one hears of it."""
+        """Cut the next connection on which the server answers: the statement ran, and its answer is lost."""
         self.cut_after(0, "answer")
 
     def lose_question(self) -> None:

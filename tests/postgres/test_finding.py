@@ -175,7 +175,7 @@ def test_a_locked_session_does_not_block_a_listing(url: str, store: Store) -> No
 
 
 def test_a_read_only_store_finds_new_messages_and_writes_nothing(url: str, store: Store) -> None:
-    """N-62: a read-only store lists and finds what is not in the tables yet, and does not change these."""
+    """N-62: a read-only store lists and finds events that the tables lack, and does not change the tables."""
     ask = (
         "SELECT (SELECT count(*) FROM hansard.index_words), count(*) FILTER (WHERE marked) "
         "FROM hansard.sessions"

@@ -53,7 +53,7 @@ class Comparison:
         if reopen is not None and self._steps % 4 == 0:
             with reopen() as cold:
                 for name in self._plain.live():
-                    # One question each: whatever it is, it is the first.
+                    # One call for each handle, so that nothing is cached.
                     self.compare(name, cold.session(name), rng)
                 self._listing(cold)
 
@@ -76,7 +76,7 @@ class Comparison:
             assert listed == (self._plain.session(info.id).seq, "", same(metadata))
 
     def _glance(self, name: str, session: Session, rng: random.Random) -> None:
-        """Ask one thing: what a handle knows from before must not be what it answers with."""
+        """Make one call on a used handle: the answer must not be outdated."""
         if self._plain.session(name).deleted:
             with pytest.raises(hansard.SessionDeleted):
                 rng.choice(READS)(session)
@@ -255,5 +255,5 @@ def same(value: Any) -> str:
 
 
 def lines(session: Session) -> list[bytes]:
-    """Return the lines of an export, without those that say when it was made."""
+    """Return the lines of an export, without its time."""
     return b"".join(session.export(redacted=False)).splitlines()[1:-1]

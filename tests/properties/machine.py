@@ -80,7 +80,7 @@ class Conversations(Stepping):
         if seq > self.plain.session(name).seq:
             refuses = hansard.InvalidEvent
             if target.deleted:
-                return  # which of the two is said first does not matter
+                return  # the order of the two does not matter
         if refuses is None:
             target.parent, target.forked_at = name, seq
         data = {"parent": name, "seq": seq, "created": self.plain.session(name).own[0].stamp}

@@ -51,7 +51,7 @@ def action(
     when: Callable[[Any], Any] = lambda _: True,
     **strategies: st.SearchStrategy[Any],
 ) -> Callable[[Method], Method]:
-    """Make a method one of the things that a step may do, with a weight among them.
+    """Make a method one of the calls of a step, with a weight.
 
     Hypothesis leaves out some rules in each run, which finds more in machines whose rules get in each other's
     way; here it is their meeting that matters, so there is one rule, and it chooses among all.
@@ -106,7 +106,7 @@ class Stepping(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
-        """Do one thing, to a session that may or may not be there."""
+        """Make one call, on a session that may be missing."""
         self.draw = data.draw
         possible = [
             name
@@ -118,7 +118,7 @@ class Stepping(RuleBasedStateMachine):
         arguments = data.draw(ACTIONS[chosen][2])
         method = getattr(self, chosen)
         if "name" in method.__annotations__:
-            # Most often one that is there: what is said of nothing is soon said.
+            # Mostly an existing one: missing sessions have few answers.
             arguments["name"] = data.draw(st.sampled_from([*self.plain.live() * 3, *NAMES[:3]]))
         method(**arguments)
 

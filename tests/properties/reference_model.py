@@ -97,7 +97,7 @@ class ReferenceModel:
         return 0 if parent is None else self.depth(parent) + 1
 
     def facts(self, name: str, upto: int | None = None) -> list[Fact]:
-        """Return all events of a session, inherited ones first, as they were said."""
+        """Return all events of a session, inherited ones first, as they were appended."""
         plain = self.session(name)
         inherited = [] if plain.parent is None else self.facts(plain.parent, plain.forked_at)
         return [fact for fact in inherited + plain.own if upto is None or fact.seq <= upto]
@@ -138,7 +138,7 @@ class ReferenceModel:
         return found
 
     def dropped(self, name: str, before: int) -> Json:
-        """Return the data of the event that drops what was said before a seq; empty if that is nothing."""
+        """Return the data of the event that drops history before a seq; empty if nothing is dropped."""
         gone = self.gone(name)
         facts = [fact for fact in self.facts(name) if not gone.has(fact)]
         spans = [*_spans(facts), *_answered(facts)]
@@ -255,7 +255,7 @@ class ReferenceModel:
         metadata, named = self.metadata(name, upto)
         born = [fact for fact in facts if fact.kind == "session.forked"] or facts[:1]
         forked = born[-1].data if born and born[-1].kind == "session.forked" else None
-        # Put away, or over, is the session itself: not what it inherits.
+        # Only the session is archived or closed, not its parent.
         own = facts if forked is None else [fact for fact in facts if fact.seq >= born[-1].seq]
         counts: dict[str, int] = {}
         for fact in facts:

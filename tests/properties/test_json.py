@@ -1,4 +1,4 @@
-"""What was said comes back as JSON, in the bytes and in the values that went in."""
+"""Stored JSON is returned with the same bytes and values."""
 
 import json
 from pathlib import Path

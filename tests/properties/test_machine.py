@@ -1,4 +1,4 @@
-"""Any calls, forks, reverts, redactions and streams among them, add up to what plain lists say."""
+"""Any calls, such as forks, reverts, redactions and streams, give the same result as plain lists."""
 
 import shutil
 import tempfile
@@ -18,7 +18,7 @@ from tests.properties.machine_steps import PLACES, action
 
 
 class InMemory(Streaming):
-    """Both handles are one store, which lives as long as it is held."""
+    """Both handles are one store, which exists while it is open."""
 
     @initialize()
     def begin(self) -> None:

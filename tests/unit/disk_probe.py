@@ -1,4 +1,4 @@
-"""Look at what a store leaves on the disk, and count what it reads and writes."""
+"""Inspect the files of a store, and count its reads and writes."""
 
 import os
 import stat

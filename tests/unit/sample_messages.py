@@ -1,4 +1,4 @@
-"""Say all kinds of things in a session, ask for all of it, and look for it in every file."""
+"""Append every kind of event to a session, read all of it, and search every file for it."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def said(session: Session) -> dict[str, Any]:
 
 
 def talk(session: Session, begin: int = 0, count: int = 12) -> None:
-    """Say all kinds of things."""
+    """Append every kind of event."""
     for number in range(begin, begin + count):
         session.add_message({"role": "user", "content": f"q{number}"}, key=f"k{number}")
         call = {"id": f"c{number}"}

@@ -23,7 +23,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hansard.Store:
 
 
 def fill(session: hansard.Session, begin: int = 0) -> None:
-    """Let a session say something of every sort."""
+    """Append an event of every kind."""
     for number in range(begin, begin + 300):
         session.add_message({"role": "user", "n": number})
         if number % 40 == 0:

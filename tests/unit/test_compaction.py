@@ -1,4 +1,4 @@
-"""Compaction changes what is stored and not what is said: equal before and after, and no work twice."""
+"""Compaction changes files and not views: equal before and after, and no work is done twice."""
 
 import os
 import zlib

@@ -25,7 +25,7 @@ def numbers(session: Session, **options: Any) -> list[int]:
 
 
 def count(session: Session, upto: int) -> None:
-    """Add numbered messages, so that each one's number is its seq if nothing else is said."""
+    """Add numbered messages, whose number is their seq if there are no other events."""
     session.add_messages([{"n": n} for n in range(session.seq + 1, upto + 1)])
 
 

@@ -1,4 +1,4 @@
-"""Errors: one tree; each can be pickled, and says what failed, where, why, and what to do."""
+"""Errors: one tree; each can be pickled, and its message has what failed, where, why, and what to do."""
 
 import copy
 import errno

@@ -47,7 +47,7 @@ LINKS = {
 @pytest.mark.parametrize("dangling", [False, True], ids=["leads somewhere", "leads nowhere"])
 @pytest.mark.parametrize("what", LINKS)
 def test_a_link_is_refused(what: str, dangling: bool, tmp_path: Path) -> None:
-    """N-11, F-4: whatever part of a store is a symbolic link, writing raises and the target stays."""
+    """N-11, F-4: if any part of a store is a symbolic link, writing raises and the target stays."""
     place = LINKS[what]
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:

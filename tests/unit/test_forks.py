@@ -1,4 +1,4 @@
-"""Claims about forks: nothing is copied, nothing leaks, and what cannot be read is said."""
+"""Claims about forks: nothing is copied, nothing leaks, and unreadable parents are reported."""
 
 import os
 from collections.abc import Callable
@@ -101,7 +101,7 @@ def test_a_place_that_is_none_makes_no_child(session: Session, store: Store, at:
 
 
 def write_fork(root: Path, name: str, parent: str, seq: int, **data: Any) -> None:
-    """Write by hand the log of a session that says it was forked."""
+    """Write the log of a fork by hand."""
     log = HandwrittenLog.__new__(HandwrittenLog)
     log.data, log.seq = b"", seq
     log.note("header", {"version": 1, "session": name})
@@ -111,7 +111,7 @@ def write_fork(root: Path, name: str, parent: str, seq: int, **data: Any) -> Non
     (folder / "log.jsonl").write_bytes(log.data)
 
 
-#: Forks, as name, parent and seq, with what is said of session a. `whole` has one event.
+#: Forks, as name, parent and seq, with the error for session a. `whole` has one event.
 BROKEN = {
     "circle": ([("a", "b", 3), ("b", "c", 3), ("c", "a", 3)], "circle"),
     "itself": ([("a", "a", 3)], "circle"),

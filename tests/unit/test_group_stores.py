@@ -1,4 +1,4 @@
-"""Stores of a Unix group: whatever the umask of a member is, all members read, write and maintain them."""
+"""Stores of a Unix group: with any umask, all members read, write and maintain them."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ GROUP = 54_321
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="to be another user takes the superuser")
 
-#: Runs a function as each of two members of the group, and as a stranger, in children.
+#: Runs a function as each of two members of the group, and as another user, in children.
 PRELUDE = """
 import contextlib, io, os, sys
 import hansard
@@ -74,7 +74,7 @@ def give(path: Path, mode: int) -> None:
 
 
 def run(program: str, above: Path) -> list[str]:
-    """Run a program after the prelude; return what it prints."""
+    """Run a program after the prelude; return its output."""
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + program, above],
         capture_output=True,
@@ -172,7 +172,7 @@ with hansard.open(path) as store:
 
 @as_root
 def test_the_choice_is_stored_and_who_does_not_make_it_is_refused(above: Path) -> None:
-    """F-172: a member who does not say `group=True` may only read another's store; the owner need not."""
+    """F-172: a member without `group=True` may only read another user's store; the owner does not need it."""
     program = f"""
 def make():
     hansard.open(path, group=True).session("a").add_message(message("one"))

@@ -161,7 +161,7 @@ def source_modules() -> list[Module]:
 
 
 def imports_of(module: Module) -> Iterator[Import]:
-    """Yield all that a module imports, at whatever depth, also by a literal `import_module`."""
+    """Yield all imports of a module, also nested ones and a literal `import_module`."""
     package = module.name.split(".")[: None if module.is_package else -1]
     for node in ast.walk(module.tree):
         match node:

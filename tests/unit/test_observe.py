@@ -24,7 +24,7 @@ def everything(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def told(caplog: pytest.LogCaptureFixture, name: str) -> list[tuple[str, str]]:
-    """Return level and text of what a logger was told."""
+    """Return level and text of log records."""
     return [(one.levelname, one.getMessage()) for one in caplog.records if one.name == name]
 
 
@@ -39,7 +39,7 @@ def begin(path: Path, *, lock_timeout: float = 10.0) -> hansard.Session:
 def test_a_recovered_tail_is_logged_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The append that closes an incomplete end says how long it was."""
+    """The append that closes an incomplete end logs its length."""
     session = begin(tmp_path / "s")
     with open(log_of(tmp_path / "s", "a"), "ab") as file:
         file.write(b'{"seq":2,"ti')

@@ -41,7 +41,7 @@ def test_a_revert_can_keep_the_summary(session: hansard.Session) -> None:
 
 
 def test_a_revert_can_say_something_else_instead(session: hansard.Session) -> None:
-    """N-49, N-89: a revert and what is said in its place come together, at the expected seq, or not."""
+    """N-49, N-89: a revert and its replacement are appended together, at the expected seq, or not at all."""
     say(session, "a", "b", "c")
     instead = [{"role": "user", "content": text} for text in "xy"]
     assert session.revert(1, messages=instead, expected_seq=3).seq == 4

@@ -11,7 +11,7 @@ from hansard import InvalidSessionId, Session, Store
 
 @pytest.fixture(params=["memory", "local"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Yield a store in which two tenants have said something."""
+    """Yield a store with messages of two tenants."""
     where = "memory:" if request.param == "memory" else tmp_path / "s"
     with hansard.open(where, durability="os") as opened:
         for tenant in ("a", "b"):

@@ -28,7 +28,7 @@ def shown(session: hansard.Session) -> str:
 
 
 def texts(session: hansard.Session) -> list[str]:
-    """Return what is said, in order."""
+    """Return the messages, in order."""
     return [message["content"] for message in session.messages()]
 
 

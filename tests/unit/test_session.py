@@ -1,4 +1,4 @@
-"""A session: what is said comes back, in every form that a caller can ask for."""
+"""A session: messages are returned unchanged, in every form that a caller can request."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from hansard import Session, Store
 
 
 def said(session: Session) -> list[Any]:
-    """Return what a session's messages say."""
+    """Return the texts of a session's messages."""
     return [message["n"] for message in session.messages()]
 
 

@@ -1,4 +1,4 @@
-"""Sizes around every limit of the log: whatever was acknowledged is read, compacted and moved."""
+"""Sizes around every limit of the log: every acknowledged event is read, compacted and moved."""
 
 import random
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ def append(store: hansard.Store, given: Iterator[list[dict[str, str]]]) -> list[
 
 
 def check(store: hansard.Store, said: list[dict[str, str]]) -> None:
-    """Compare what a session says, forwards and backwards, with what was said."""
+    """Compare the messages of a session, forwards and backwards, with the appended ones."""
     session = store.session("a")
     assert session.messages() == said
     assert session.messages(last=3) == said[-3:]
@@ -161,7 +161,7 @@ def test_a_long_torn_batch_is_left_out_of_what_is_compressed(tmp_path: Path) -> 
 def test_a_segment_that_cannot_be_read_back_replaces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-103: compaction reads what it wrote as a reader does, before it removes an original."""
+    """F-103: compaction reads its new segment as a reader does, before it removes an original."""
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         for name in ("a", "b"):
             store.session(name).add_messages([{"role": "user", "content": "x" * 5000}] * 3)

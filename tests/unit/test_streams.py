@@ -1,4 +1,4 @@
-"""Claims about messages that are said bit by bit."""
+"""Claims about messages that are stored in parts."""
 
 import json
 import subprocess
@@ -220,7 +220,7 @@ if sys.argv[2] == "fork":
 
 @pytest.mark.parametrize("end", ["kill", "fork", "exit"])
 def test_what_is_older_than_gather_survives_its_process(tmp_path: Path, end: str) -> None:
-    """N-39: a killed process leaves what it wrote 50 ms before; one that exits leaves all, once."""
+    """N-39: a killed process has stored all but its last 50 ms; one that exits has stored all, once."""
     path = tmp_path / "store"
     process = subprocess.run([sys.executable, "-c", KILLED, str(path), end], check=False)
     assert process.returncode == (-9 if end == "kill" else 0)

@@ -1,4 +1,4 @@
-"""The scripts of the checkout: they parse, they run, and they say what they need."""
+"""The scripts of the checkout: they parse, they run, and their errors name what is missing."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def first_line(path: Path) -> bytes:
 
 
 def scripts() -> list[str]:
-    """Return the files of tools/ and .ci/ that say which program runs them."""
+    """Return the files of tools/ and .ci/ that have an interpreter line."""
     found = [path for folder in ("tools", ".ci") for path in (CHECKOUT / folder).rglob("*")]
     return sorted(
         path.relative_to(CHECKOUT).as_posix()
@@ -97,7 +97,7 @@ def test_readme_names_the_first_two_commands_in_order() -> None:
     ["tools/try", "tools/test", "tools/check", "tools/release", "tools/replay", "tools/compact"],
 )
 def test_an_old_python_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
-    """A tool that is given too old a Python says so in one line, and sets nothing up."""
+    """A tool with a too old Python ends with one line, and creates nothing."""
     old = tmp_path / "an old python"
     old.write_text("#!/bin/sh\necho 3.9.18\nexit 1\n", encoding="utf-8")
     old.chmod(0o755)

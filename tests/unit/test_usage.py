@@ -146,7 +146,7 @@ def test_prices_fill_in_the_costs_of_known_models(tmp_path: Path) -> None:
 
 
 def test_prices_name_the_extra_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package, `open` says what to install, before anything is created."""
+    """Without the package, the error of `open` names what to install, before anything is created."""
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     with pytest.raises(ImportError, match=r"hansard\[prices\]"):
         hansard.open("memory:", prices=True)

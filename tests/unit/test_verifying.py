@@ -145,7 +145,7 @@ def segments(path: Path) -> list[Path]:
 
 
 def shown(path: Path) -> Any:
-    """Return what a session says, for one who knows nothing yet."""
+    """Return the messages of a session, read with a new handle."""
     with hansard.open(path, read_only=True) as store:
         session = store.session("a")
         return (

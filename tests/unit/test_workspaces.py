@@ -251,7 +251,7 @@ def test_repositories_created_by_git_are_recognized(store: Store, tmp_path: Path
 
 
 def test_the_marker_is_private_and_written_once(store: Store, tmp_path: Path) -> None:
-    """N-13, N-27: the file has mode 0600, whatever the umask, and later sessions do not change it."""
+    """N-13, N-27: the file has mode 0600 with any umask, and later sessions do not change it."""
     directory = repository(tmp_path / "project")
     before = os.umask(0)
     try:
@@ -367,7 +367,7 @@ def test_a_damaged_newest_session_is_reported_and_not_skipped(local: Path) -> No
 
 
 def test_damage_in_another_workspace_is_not_reported(tmp_path: Path, local: Path) -> None:
-    """N-61: the valid records of a damaged session tell its workspace, and only that reports it."""
+    """N-61: the valid records of a damaged session have its workspace, and only that workspace reports it."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with hansard.open(local) as store:
         say(store, "mine", hours=5).set_workspace(ours)

@@ -400,7 +400,7 @@ def test_an_unsafe_start_is_refused(data: Path, options: tuple[str, ...], reason
 
 
 def test_a_store_that_is_damaged_while_it_is_shown(tmp_path: Path, serve: Serve) -> None:
-    """The page of a damaged session says what is wrong; the others, the list and the server go on."""
+    """The page of a damaged session has the error; the others, the list and the server work."""
     with hansard.open(tmp_path / "data") as store:
         session = store.session("a")
         for number in range(200):

@@ -152,7 +152,7 @@ def test_credentials_are_redacted_unless_the_user_says_otherwise(store: Path) ->
 
 
 def test_a_server_answers_for_its_scope_only(store: Path, tmp_path: Path) -> None:
-    """A session outside of the prefix or of the workspace does not exist, whatever a client asks for."""
+    """A session outside of the prefix or of the workspace does not exist for any call of a client."""
     work_tree, other = tmp_path / "shop", tmp_path / "other"
     work_tree.mkdir()
     other.mkdir()
@@ -195,7 +195,7 @@ def test_a_server_answers_for_its_scope_only(store: Path, tmp_path: Path) -> Non
 
 
 def test_on_a_terminal_it_says_what_it_waits_for(store: Path) -> None:
-    """On a terminal, the command says that it waits for a client, and Ctrl-C ends it with exit code 130."""
+    """On a terminal, the command prints that it waits for a client, and Ctrl-C ends it with exit code 130."""
     with closing(Terminal("mcp", "--all", store=store)) as shown:
         shown.wait_for("waiting for an MCP client on stdin")
         shown.wait_for("Ctrl-C")
@@ -221,7 +221,7 @@ def test_the_configuration_starts_the_server(store: Path) -> None:
 
 
 def test_hostile_content_stays_quoted(store: Path) -> None:
-    """What was said cannot end its quotation, and no character of a result is unseen."""
+    """A message cannot end its quotation, and no character of a result is invisible."""
     with hansard.open(store) as opened:
         session = opened.session("h")
         for text in HOSTILE:

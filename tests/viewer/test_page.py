@@ -89,7 +89,7 @@ def browser() -> Iterator[Any]:
 
 
 class Tab:
-    """A page of a browser that has logged in, and what it complained about."""
+    """A page of a browser that has logged in, and its errors."""
 
     def __init__(self, browser: Any, served: Running | Path, **how: Any) -> None:
         files = isinstance(served, Path)
@@ -200,7 +200,7 @@ def test_a_reader_who_scrolled_up_stays_there(tab: Tab, store: Path) -> None:
 
 
 def test_keys_move_fold_copy_and_explain(tab: Tab) -> None:
-    """Each key of the guide does what it says."""
+    """Each key of the guide has its documented effect."""
     page, keyboard = tab.page, tab.page.keyboard
 
     def here() -> str:

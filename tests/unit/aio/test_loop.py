@@ -273,7 +273,7 @@ async def test_calls_before_close_are_completed(tmp_path: Path) -> None:
 async def test_a_system_without_threads_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-29: if no thread can be started, the call raises and is never made; one thread is enough."""
+    """N-29: if no thread can be started, the call raises and has no effect; one thread is enough."""
     store = await aio.open(tmp_path / "store")
     await store.close()
     store = await aio.open(tmp_path / "store")
@@ -290,7 +290,7 @@ async def test_a_system_without_threads_is_an_error(
         await aio.open(tmp_path / "other")
     assert not (tmp_path / "other").exists()
     await store.close()
-    # A store that has no thread yet: the append is refused, and not made later.
+    # A store without a thread: the append is refused, and has no later effect.
     monkeypatch.undo()
     with hansard.open("memory:") as plain:
         session = aio.over(plain).session("s")

@@ -17,7 +17,7 @@ TWINS: dict[type, type] = {
     hansard.Follower: aio.Follower,
 }
 
-# Not awaited, because they touch nothing: handles, and what is iterated or entered later.
+# Not awaited, because they use no disk: handles, iterators and context managers.
 PLAIN = {
     "Store": {"session", "scoped", "follow", "audit"},
     "Session": {"stream", "events", "dump", "export", "share"},

@@ -36,7 +36,7 @@ def test_the_mount_of_a_path_is_the_deepest_and_latest(
 
 
 def test_no_table_says_nothing() -> None:
-    """Where the system has no table, nothing is known."""
+    """Without the system's table of mounts, the file system is unknown."""
     assert find_mount("", "/x") == Home()
 
 
@@ -50,5 +50,5 @@ def test_no_table_says_nothing() -> None:
     ],
 )
 def test_network_file_systems_are_known(kind: str, network: bool) -> None:
-    """Remote file systems are told from local ones."""
+    """Remote and local file systems are distinguished."""
     assert is_network(kind) == network

@@ -1,4 +1,4 @@
-"""Files: what the contract does not say of every backend."""
+"""Claims about the files backend that are not part of the contract."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ def test_a_copy_under_a_long_name_is_not_the_original(tmp_path: Path) -> None:
 
 
 def test_a_refused_beginning_is_forgotten(tmp_path: Path) -> None:
-    """N-22, N-34: a handle that was refused as a session's first writer takes another's log as it is.
+    """N-22, N-34: a handle that was refused as a session's first writer continues the other writer's log.
 
     A handle whose first append met a conflict had framed a header that was never written; what it
     then believed of the log's beginning made a healthy log look damaged to its next keyed append.

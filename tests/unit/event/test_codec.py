@@ -46,7 +46,7 @@ class Pair(msgspec.Struct):
 TEXT = 'a\u00e9\u0301\U0001f600\x00\x1f\x7f\u2028\u2029\x85\x0b\x0c\r\n\t"\\/'
 ODD = {"": 1, " ": 2, "\n": 3, "\u00e9": 4, "e\u0301": 5, "__class__": 6}
 
-#: Values that must come back equal, and of the same type unless a second value says otherwise.
+#: Values that must be decoded equal, and of the same type unless a second value has another.
 KEPT: list[tuple[str, Any, Any]] = [
     ("null", None, None),
     ("truths", [True, False], [True, False]),
@@ -115,7 +115,7 @@ def test_json_comes_back_equal(value: Any, comes_back: Any) -> None:
     ("value", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
 def test_what_json_cannot_hold_is_refused(value: Any, says: str) -> None:
-    """N-64: what would not come back equal is an `InvalidEvent` that names the place; nothing is stored."""
+    """N-64: a value that JSON would change is an `InvalidEvent` that names the place; nothing is stored."""
     session = hansard.open("memory:").session("s")
     for data in ({"v": value}, {"first": [1, (2,)], "v": value}):
         with pytest.raises(InvalidEvent, match=says):
@@ -180,7 +180,7 @@ def test_brackets_in_strings_are_not_levels() -> None:
 
 
 def test_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-74, F-17: data of exactly the limit are kept; a byte more is refused, and the error says both."""
+    """N-74, F-17: data of exactly the limit are kept; a byte more is refused, with both numbers."""
     monkeypatch.setattr(codec, "MAX_BYTES", 1_000)
     exact = {"a": "x" * (1_000 - len('{"a":""}'))}
     assert len(codec.encode(exact)) == 1_000

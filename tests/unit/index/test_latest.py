@@ -52,7 +52,7 @@ def test_the_latest_is_the_same_with_an_index_and_without(
 
 
 def falsify(root: Path, session_id: str, old: str, new: str, **columns: object) -> None:
-    """Change what the index says about a session, with a valid checksum."""
+    """Change the row of a session in the index, with a valid checksum."""
     with sqlite3.connect(index_of(root)) as database:
         ask = "SELECT info FROM index_entry WHERE id = ?"
         [(info,)] = database.execute(ask, (session_id,)).fetchall()

@@ -73,7 +73,7 @@ def compare(rng: random.Random, store: Store, folders: list[Path], *others: Stor
 def test_a_listing_agrees_with_the_logs(
     kind: str, tmp_path: Path, rng: random.Random, folders: list[Path]
 ) -> None:
-    """N-35, N-53, N-76, N-86: after random calls, and without its index, a store lists what the logs say."""
+    """N-35, N-53, N-76, N-86: after random calls, and without its index, a listing agrees with the logs."""
     root = tmp_path / "store"
     where = "memory:" if kind == "memory" else root
     with hansard.open(where, durability="os") as store, ExitStack() as stack:

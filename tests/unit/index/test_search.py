@@ -1,4 +1,4 @@
-"""`store.search`: what is found, where, and what is not."""
+"""`store.search`: hits, their places, and what is excluded."""
 
 import random
 import sqlite3

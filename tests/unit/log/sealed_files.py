@@ -1,4 +1,4 @@
-"""Make sealed segments by hand, for the tests of those who read them."""
+"""Create sealed segments by hand, for tests of their readers."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ TIME = "2026-01-01T12:00:00.000000Z"
 
 
 class Record(NamedTuple):
-    """What an event is to say."""
+    """The content of an event."""
 
     data: bytes
     key: str | None = None

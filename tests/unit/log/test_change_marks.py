@@ -1,4 +1,4 @@
-"""Change marks: which changes are recorded, and what a refresh of the index is told."""
+"""Change marks: which changes are recorded, and what an index refresh gets."""
 
 import contextlib
 import errno
@@ -29,7 +29,7 @@ KEYED = msgspec.structs.replace(NOTE, key="k")
 
 
 class Consumer:
-    """Stores the stamp of each session that it is told of, as an index does."""
+    """Stores the stamp of each reported session, as an index does."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Lines are framed and parsed as docs/format.md says."""
+"""Lines are framed and parsed as docs/format.md specifies."""
 
 import json
 import zlib

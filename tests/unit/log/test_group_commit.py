@@ -14,7 +14,7 @@ from tests.faults.workers import PATIENCE, until
 
 
 class Work:
-    """Work that can be made to stay, and that keeps the groups of orders it was given."""
+    """Work that can be blocked, and that records its groups of requests."""
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
@@ -38,7 +38,7 @@ class Work:
             self._busy.release()
 
     def stay(self) -> None:
-        """From now on, stay in the work until told to go on."""
+        """Block the work until it is released."""
         self.inside.clear()
         self._stay.clear()
 

@@ -141,7 +141,7 @@ FOLDS += [
     ],
 )
 def test_an_id_that_no_backend_could_keep_is_refused_with_a_reason(bad: object, said: str) -> None:
-    """F-5, N-1: a refusal says what is wrong and what to do, whichever function meets the id."""
+    """F-5, N-1: every function that refuses an id names the error and the remedy."""
     for function in (names.check_id, names.encode):
         with pytest.raises(InvalidSessionId) as caught:
             function(bad)  # type: ignore[arg-type]
@@ -180,7 +180,7 @@ def test_a_name_is_safe_on_every_file_system(session_id: str) -> None:
 
 @given(ids)
 def test_decode_is_the_inverse_of_encode(session_id: str) -> None:
-    """F-6 to F-11, N-3: a name gives back its id, or says that it is hashed."""
+    """F-6 to F-11, N-3: a name returns its id, or is marked as hashed."""
     name = names.encode(session_id)
     assert names.decode(name) == (None if names.is_hashed(name) else session_id)
     assert names.is_hashed(name) == ("%~" in name)
@@ -251,7 +251,7 @@ def frozen(fresh: None, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def _in_a_child(work: Callable[[], str]) -> str:
-    """Fork, run the work in the child, and return what it returned."""
+    """Fork, run the work in the child, and return its result."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:  # pragma: no cover

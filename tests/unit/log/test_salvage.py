@@ -42,7 +42,7 @@ def put(path: Path, lines: list[bytes]) -> None:
 
 
 def salvaged(path: Path) -> list[Event | Finding]:
-    """Return what a stranger can salvage."""
+    """Return what another store object can salvage."""
     with hansard.open(path, read_only=True) as store:
         return list(store._backend.log("s").salvage())
 
@@ -63,7 +63,7 @@ def test_one_damaged_line_costs_no_other(path: Path) -> None:
     assert sum(line.endswith(TORN) for line in lines) == 1
     for number, line in enumerate(lines):
         if line.endswith(TORN):
-            continue  # nothing can be wrong with what was never finished
+            continue  # an unfinished append cannot be damaged
         offset = sum(map(len, lines[:number]))
         spoiled = bytearray(line)
         spoiled[line.index(b'"time"') + 10] ^= 1

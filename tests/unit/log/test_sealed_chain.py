@@ -46,7 +46,7 @@ def chain_of(directory: Path) -> SealedChain:
 
 
 def seqs(chain: SealedChain, after: int = 0, upto: int = UPTO) -> list[int]:
-    """Return the seqs of what is read forwards, each once, as a reader takes them."""
+    """Return the seqs that are read forwards, each once, as a reader takes them."""
     return [
         line.seq
         for piece, last in chain.forwards(after, upto)
@@ -56,7 +56,7 @@ def seqs(chain: SealedChain, after: int = 0, upto: int = UPTO) -> list[int]:
 
 
 def seqs_back(chain: SealedChain, upto: int = UPTO, after: int = 0) -> list[int]:
-    """Return the seqs of what is read backwards."""
+    """Return the seqs that are read backwards."""
     return [
         line.seq
         for piece, last in chain.backwards(upto, after)
@@ -112,7 +112,7 @@ MISSING: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("place", MISSING)
 def test_a_segment_that_is_missing_is_damage(tmp_path: Path, place: str) -> None:
-    """F-84, F-87, N-31: what is after it can be read; it is named, and nothing is skipped."""
+    """F-84, F-87, N-31: a missing segment is named; later events can be read, and none is skipped."""
     lay, says = MISSING[place]
     lay(tmp_path)
     assert seqs(chain_of(tmp_path), 20) == list(range(21, 31))
@@ -127,7 +127,7 @@ def test_a_segment_that_is_missing_is_damage(tmp_path: Path, place: str) -> None
 
 
 def _following(directory: Path) -> Path:
-    """Put a segment there that is not compressed and says that there is another before it."""
+    """Create a plain segment whose header names an earlier segment."""
     previous = {"seq": 10, "crc": 0, "time": ""}
     data = {"version": 1, "session": "s", "previous": previous}
     line, crc = format.note("header", 10, b"2026-01-01T12:00:00.000000Z", data, 0)
@@ -140,7 +140,7 @@ def _following(directory: Path) -> Path:
 
 
 def test_no_segment_at_all_is_damage(tmp_path: Path) -> None:
-    """N-31: an active segment that says there is one before it is not a log that begins with it."""
+    """N-31: an active segment whose header names an earlier one does not begin the log."""
     with pytest.raises(hansard.Damaged, match="are missing"):
         seqs(chain_of(tmp_path))
 

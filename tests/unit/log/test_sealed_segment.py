@@ -1,4 +1,4 @@
-"""A sealed segment is read by range, and only as far as is asked; what is not one of ours is refused."""
+"""A sealed segment is read by range, and only as far as requested; other files are refused."""
 
 from pathlib import Path
 
@@ -93,7 +93,7 @@ def test_keys_with_equal_hashes_are_all_found(
 
 
 def reindexed(path: Path, **changes: object) -> Path:
-    """Change what the index of a sealed segment says, and make its checksum fit."""
+    """Change the index of a sealed segment, and correct its checksum."""
     data = path.read_bytes()
     count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
     table = data[-(8 + 8 * count + TABLE_END.size) :]
@@ -107,7 +107,7 @@ def reindexed(path: Path, **changes: object) -> Path:
 
 
 def test_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    """F-45, N-44: an index of version 999 is refused for what it is; the file stays as it is."""
+    """F-45, N-44: an index of version 999 is refused with its version; the file stays unchanged."""
     path = reindexed(seal(tmp_path / "a", [Record(b"{}")]), version=999)
     before = path.read_bytes()
     with pytest.raises(hansard.UnknownFormat, match="999"):
@@ -116,7 +116,7 @@ def test_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_members_that_are_not_known_are_passed_over(tmp_path: Path) -> None:
-    """F-46, N-43: a newer minor version may say more in the index."""
+    """F-46, N-43: a newer minor version may have more members in the index."""
     path = reindexed(seal(tmp_path / "a", [Record(b"{}")]), later={"a": 1})
     assert len(read(opened(path))) == 1
 
@@ -155,7 +155,7 @@ def bomb(size: int, *, says: bool = True) -> bytes:
     [(True, 1 << 30), (True, 1000), (False, 1 << 30), (False, 1000), (False, 60 * MEBIBYTE)],
 )
 def test_a_frame_that_holds_too_much_is_refused(tmp_path: Path, says: bool, claimed: int) -> None:
-    """N-74: a bomb is refused in bounded memory, whatever the frame and the index say of its size."""
+    """N-74: a zstd bomb is refused in bounded memory, for any declared size in frame and index."""
     packed = bomb(1 << 30, says=says)
     path = seal(tmp_path / "a", [Record(b"{}")], compress=lambda _: packed)
     reindexed(path, size=claimed)

@@ -69,7 +69,7 @@ def test_the_version_is_asked_before_the_checksum(tmp_path: Path, directory: int
 def test_a_header_that_is_not_ours_is_damage(
     tmp_path: Path, directory: int, data: bytes, reason: str
 ) -> None:
-    """N-8, N-31, F-24, F-25: without a complete header of this session the file is damaged, and says why."""
+    """N-8, N-31, F-24, F-25: without a complete header of this session, the file is damaged."""
     (tmp_path / names.LOG).write_bytes(data)
     with pytest.raises(hansard.Damaged, match=reason) as caught:
         opened(directory)
@@ -78,7 +78,7 @@ def test_a_header_that_is_not_ours_is_damage(
 
 
 def test_a_log_is_opened_without_its_id(tmp_path: Path, directory: int) -> None:
-    """F-11, F-23: a log under a hashed name tells its own id."""
+    """F-11, F-23: a log under a hashed name has its id in the header."""
     (tmp_path / names.LOG).write_bytes(HandwrittenLog("x" * 900).data)
     assert opened(directory, None).session_id == "x" * 900
 

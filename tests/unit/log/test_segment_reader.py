@@ -15,7 +15,7 @@ from tests.format.handwritten_log import HandwrittenLog
 
 
 class Written:
-    """A log made by chance, and what is in it."""
+    """A random log, and its content."""
 
     def __init__(self, rng: random.Random, length: int) -> None:
         self.log = HandwrittenLog()
@@ -115,7 +115,7 @@ def test_both_directions_give_all_events(
 def test_the_end_does_not_depend_on_what_was_known(
     tmp_path: Path, directory: int, rng: random.Random, window: int
 ) -> None:
-    """F-39, F-41, N-18: what the end says does not depend on what was known before."""
+    """F-39, F-41, N-18: the answer about the end does not depend on cached state."""
     written = Written(rng, 40)
     data = written.log.data
     watching = read(tmp_path, directory, data[: written.marks[0]])
@@ -207,7 +207,7 @@ ENDS: dict[str, Callable[[HandwrittenLog], bytes]] = {
 def test_the_last_line_alone_is_not_trusted_unless_it_is_a_record_of_this_log(
     tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch, kind: str, tail: int
 ) -> None:
-    """F-32, F-34, F-39, N-29: whatever else ends a log is left to the full check."""
+    """F-32, F-34, F-39, N-29: every other end of a log is left to the full check."""
     monkeypatch.setattr(segment_reader, "_TAIL", tail)
     before, log = _known_and_new()
     found = read(tmp_path, directory, before)
@@ -283,7 +283,7 @@ def test_a_batch_that_is_longer_than_a_piece_is_not_decoded_line_by_line(
     tail = found.log_end()
     with faults.record() as trace:
         pieces = list(found.forwards(found.segment.start, tail.position))
-    # Once to see that the batch was finished, and once for what is yielded.
+    # Once to check that the batch is finished, and once to read it.
     assert len(trace.calls) <= 2 * tail.position.offset // (1 << 12) + 10
     assert max(len(piece.data) for piece in pieces) <= 1 << 12
     with faults.record() as trace:

@@ -43,7 +43,7 @@ def abandoned() -> HandwrittenLog:
 
 
 def recovered(log: HandwrittenLog, *, offset: int = 0, length: int = 0) -> HandwrittenLog:
-    """Close what is unfinished after the first record, with a note that may be off by some bytes."""
+    """Close the unfinished end after the first record, with a note whose range may be wrong by some bytes."""
     edge = len(begun().data)
     log.seq = 1
     torn = {"offset": edge + offset, "bytes": len(log.data) - edge + length}
@@ -142,7 +142,7 @@ def test_a_log_that_breaks_a_rule_is_damaged_in_spite_of_its_checksums(
 
 
 def test_only_complete_appends_are_kept(tmp_path: Path) -> None:
-    """F-27: of an unfinished batch nothing is kept, nor of what was recovered."""
+    """F-27: no record of an unfinished batch is kept, nor of a recovered range."""
     log = recovered(unfinished()).message({"n": "a"}, ',"more":1').message({"n": "b"})
     path = tmp_path / "log.jsonl"
     path.write_bytes(log.data)

@@ -1,1 +1,1 @@
-"""Looking after what is stored."""
+"""Maintenance of stored sessions."""

@@ -1,4 +1,4 @@
-"""Failures of one session, repeated compactions, and what the report says."""
+"""Failures of one session, repeated compactions, and the report."""
 
 from pathlib import Path
 from random import Random

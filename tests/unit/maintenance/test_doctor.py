@@ -1,4 +1,4 @@
-"""A doctor says how a store is, and changes nothing."""
+"""A diagnosis reports the state of a store, and changes nothing."""
 
 import errno
 import os
@@ -52,7 +52,7 @@ def only(found: Diagnosis) -> Diagnostic:
 
 
 def everything(path: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Return what is below a directory: modes, times of change, contents."""
+    """Return everything below a directory: modes, times of change, contents."""
     return {
         str(file.relative_to(path)): (
             file.lstat().st_mode,
@@ -148,7 +148,7 @@ def test_a_held_lock_names_its_holder(path: Path) -> None:
             found = diagnose(path)
             (lock,) = found.locks
             assert (lock.pid, lock.stopped, found.ok) == (child.pid, False, True)
-            # The program, and not what it was given: there may be a password among that.
+            # The program without its arguments, which may contain a password.
             assert lock.command == sys.executable
             os.kill(child.pid, 19)  # SIGSTOP
             os.waitid(os.P_PID, child.pid, os.WSTOPPED)

@@ -1,4 +1,4 @@
-"""Legal holds: what is refused while a session is held, and what its ancestors have to do with it."""
+"""Legal holds: what is refused while a session is held, and the effect on its ancestors."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -108,7 +108,7 @@ def test_a_session_that_does_not_exist_is_not_held(store: Store) -> None:
 
 
 def test_prune_keeps_held_sessions(store: Store) -> None:
-    """N-87: a dry run and a run keep a held session and say so, also if it is held after the plan."""
+    """N-87: a dry run and a run keep a held session and report it, also if it is held after the plan."""
     raw = b'{"message":{"role":"user","content":"x"}}'
     old = NewEvent("message.added", raw, control=False, time="2020-01-01T00:00:00.000000Z")
     for session_id in ("a", "b"):
@@ -164,7 +164,7 @@ def test_the_ancestors_of_a_held_fork_are_held(store: Store) -> None:
 
 
 def test_a_fork_of_a_held_session_keeps_what_it_inherits(store: Store) -> None:
-    """F-170: a fork of a held session is not held itself, but hides nothing of what it inherits."""
+    """F-170: a fork of a held session is not held itself, but hides no inherited event."""
     parent = talk(store.session("parent"))
     before = parent.fork("before")
     parent.hold("case 7")
@@ -181,7 +181,7 @@ def test_a_fork_of_a_held_session_keeps_what_it_inherits(store: Store) -> None:
 
 
 def test_a_fork_whose_ancestor_is_in_the_trash_is_not_held(store: Store) -> None:
-    """F-170: a hold of a fork is refused while an ancestor is in the trash, and says which one."""
+    """F-170: a hold of a fork is refused while an ancestor is in the trash, and the error names it."""
     fork = talk(store.session("parent")).fork("fork")
     store.delete("parent")
     with pytest.raises(hansard.SessionDeleted, match="'parent', which is in the trash"):
@@ -254,7 +254,7 @@ def test_a_hold_makes_that_of_the_ancestors_durable(tmp_path: Path) -> None:
 
 
 def test_a_scoped_store_holds_its_own_sessions(store: Store) -> None:
-    """A scoped store holds and refuses as the whole store does."""
+    """A scoped store holds and refuses like an unscoped one."""
     talk(store.session("t/s"))
     scoped = store.scoped("t/")
     scoped.session("t/s").hold()

@@ -1,4 +1,4 @@
-"""What `prune` selects by size, archives and purges, and that a dry run says exactly what a run does."""
+"""`prune` by size, archiving and purging; a dry run reports exactly what a run does."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -63,7 +63,7 @@ def test_the_longest_inactive_go_until_the_rest_fits(store: Store) -> None:
 
 
 def test_size_comes_after_age(store: Store) -> None:
-    """With both, what is old goes in any case, and more only while the rest is too large."""
+    """With both, old sessions are always removed, and others only while the rest is too large."""
     for number in range(4):
         say(store, f"s{number}", days=40 if number < 2 else 10 - number, content="x" * 1000)
     one = store.sessions().items[0].bytes
@@ -72,7 +72,7 @@ def test_size_comes_after_age(store: Store) -> None:
 
 
 def test_what_is_protected_from_age_is_protected_from_size(store: Store) -> None:
-    """Pinned, held and the newest sessions, and parents of those, stay whatever the size is."""
+    """Pinned, held and the newest sessions, and their parents, stay for any size."""
     for days, name in enumerate(("newest", "free", "held", "pinned", "parent")):
         say(store, name, days=days + 1)
     child = store.session("parent").fork("child")
@@ -184,7 +184,7 @@ def test_what_is_restored_and_deleted_again_during_a_prune_is_not_purged(
 
 
 def test_a_session_without_a_record_of_its_deletion_stays_in_the_trash(store: Store) -> None:
-    """`purge_trash` keeps a session if the audit log does not say since when it is in the trash."""
+    """`purge_trash` keeps a session if the audit log has no time of its deletion."""
     say(store, "s")
     store._backend.delete("s")
     report = prune(store, purge_trash=0.000001)

@@ -248,7 +248,7 @@ def _spoil_the_index(file: Path) -> None:
 
 
 def lines_of(file: Path) -> bytes:
-    """Return what a file of a log says."""
+    """Return the records of a file of a log."""
     data = file.read_bytes()
     if file.suffix != ".zst":
         return data
@@ -270,7 +270,7 @@ def test_streams_are_known_after_a_repair_of_a_lost_index(path: Path) -> None:
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = store.session("a")
         assert session.repair().lost == []
-        # By its later part: of the one in the segment, only the index tells.
+        # From its later part: only the index knows the one in the segment.
         session.redact(202)
         session.compact()
         for kept in (path / "sessions" / "a").glob("damaged*"):

@@ -115,7 +115,7 @@ def test_children_of_an_earlier_session_of_the_name_do_not_count(store: Store) -
 
 
 def test_a_session_that_may_be_a_child_keeps_its_parent(path: Path) -> None:
-    """N-51, N-34: if damage hides what a session was forked from, nothing is purged that it may need."""
+    """N-51, N-34: if damage hides the parent of a session, no session that it may need is purged."""
     with hansard.open(path, durability="os") as store:
         say(store, "parent").fork("child").add_message({"role": "user", "content": "x"})
         say(store, "stranger")

@@ -1,4 +1,4 @@
-"""A repaired window keeps the rules of every provider, whatever the session holds.
+"""A repaired window keeps the rules of every provider, for any session.
 
 The rules are those that the servers check, from their documentation and error messages:
 
@@ -189,7 +189,7 @@ def test_a_repair_is_final_and_changes_nothing_else(framework: Any, data: st.Dat
 
 
 def test_neighbors_of_the_same_role_are_joined() -> None:
-    """Texts are joined by a blank line, blocks and parts as lists; messages that say more stay apart."""
+    """Texts are joined by a blank line, blocks and parts as lists; messages with more members stay apart."""
 
     def user(content: Any, **more: Any) -> Message:
         return {"role": "user", "content": content, **more}

@@ -26,7 +26,7 @@ def family(store: Store, rng: random.Random) -> list[Session]:
 
 
 def plainly(session: Session, sessions: dict[str, Session]) -> list[Event]:
-    """Return the events of a session as its own records and its parents' say them."""
+    """Return the events of a session from its own records and those of its parents."""
     own = [event for chunk in session._log.reader().read() for event in chunk.events()]
     forked = lineage.fork_source(own[0])
     if forked is None:

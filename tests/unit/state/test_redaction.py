@@ -38,7 +38,7 @@ def test_an_event_of_another_shape_takes_nothing_out() -> None:
 
 
 def dropped(seq: int, before: int, /, **data: Any) -> Event:
-    """Return an event that drops what was said before a seq."""
+    """Return an event that drops history before a seq."""
     return event(seq, "history.dropped", before=before, **data)
 
 

@@ -1,1 +1,1 @@
-"""Looking after what is stored."""
+"""Transfer of sessions."""

@@ -1,4 +1,4 @@
-"""What is shared of a session holds no key and nothing that was taken out; what is stored stays."""
+"""A shared session has no credential and no redacted data; the stored one is unchanged."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A transcript shows what was said, in whatever framework's words, and nothing in it acts on its reader."""
+"""A transcript shows the messages of any framework, and nothing in it acts on its reader."""
 # ruff: noqa: D102 - HTMLParser says what its methods are
 
 from html.parser import HTMLParser
@@ -99,7 +99,7 @@ def hostile(store: Store, text: str) -> Session:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_page_has_only_its_own_elements(store: Store, text: str) -> None:
-    """N-66: whatever a message contains, the page has only its own elements and loads nothing."""
+    """N-66: with any message, the page has only its own elements and loads nothing."""
     session = hostile(store, text)
     page = Page(b"".join(session.export("html", redacted=False)).decode())
     assert set(page.tags) <= OURS

@@ -189,7 +189,7 @@ def test_two_keys_that_held_credentials_stay_two_appends(make: Callable[..., Sto
     assert [event.data for event in target.session("s").events()] == [{"n": 0}, {"n": 1}]
 
 
-# -- what is there already ----------------------------------------------------------------------
+# -- existing sessions ----------------------------------------------------------------------
 
 
 def test_an_existing_session_is_never_changed(make: Callable[..., Store]) -> None:
@@ -228,7 +228,7 @@ def test_an_import_cannot_reach_out_of_its_scope(make: Callable[..., Store]) -> 
 
 
 def alike(one: Session, other: Session) -> None:
-    """Compare all that two sessions say."""
+    """Compare the complete content of two sessions."""
     assert list(one.events()) == list(other.events())
     assert one.state() == other.state()
     assert same(one, other)
@@ -296,7 +296,7 @@ def test_only_requested_sessions_are_copied(make: Callable[..., Store]) -> None:
         source.copy_to(source.scoped("b/"))
 
 
-# -- what is wrong with a file ------------------------------------------------------------------
+# -- invalid files ------------------------------------------------------------------
 
 
 def test_a_file_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
