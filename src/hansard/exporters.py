@@ -11,7 +11,9 @@ In the model view a summary replaces what it covers. If it was imported from the
 own record of it is exported instead, with everything before it.
 """
 
+import io
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, NamedTuple
 
@@ -20,20 +22,28 @@ import msgspec
 import hansard
 from hansard import Event
 from hansard.backend.contract import between, streamed
-from hansard.event.kinds import MESSAGE_ADDED, SUMMARY_ADDED
-from hansard.message import claude_entries
+from hansard.event.kinds import MESSAGE_ADDED, SESSION_FORKED, SUMMARY_ADDED
+from hansard.message import claude_entries, origin
 from hansard.message.openai_items import items_of
-from hansard.message.parse import origin_of
+from hansard.message.parse import HIDDEN, compact, origin_of, parse, role_of
 from hansard.message.values import as_json
 from hansard.state import fold, redaction
 from hansard.state.view import PARTIAL, VIEWS, Course, StreamAssembler, View, model
+from hansard.transfer.export_file import version
 
 __all__ = ["KINDS", "Kind", "View", "export"]
 
-Kind = Literal["claude-code", "codex", "openai-items"]
+Kind = Literal["claude-code", "codex", "openai-items", "parquet", "atif", "sts"]
 
 #: The kinds, and the suffixes of their files.
-KINDS: Final[dict[str, str]] = {"claude-code": "jsonl", "codex": "jsonl", "openai-items": "json"}
+KINDS: Final[dict[str, str]] = {
+    "claude-code": "jsonl",
+    "codex": "jsonl",
+    "openai-items": "json",
+    "parquet": "parquet",
+    "atif": "json",
+    "sts": "jsonl",
+}
 
 #: The kind of the events that hold a line of a Codex rollout which is not an item.
 _CODEX_LINE: Final = "x.codex.line"
@@ -62,12 +72,13 @@ def export(
 
 
 class SharedSession(NamedTuple):
-    """What of a session is exported: its events are in order."""
+    """What of a session is exported: the events of the view, and all events, in order."""
 
     session_id: str
     metadata: dict[str, Any]
     created: str
     events: list[Event]
+    history: list[Event]
 
     @property
     def uuid(self) -> str:
@@ -94,6 +105,7 @@ def shared(session: hansard.Session, *, redacted: bool, view: str, kind: str = "
         fold.apply_all(fold.EMPTY, events).metadata,
         events[0].stamp,
         _finished(shown),
+        events,
     )
 
 
@@ -231,8 +243,254 @@ def _codex_item(item: dict[str, Any]) -> dict[str, Any]:
     return {"type": "message", **item, "content": content}
 
 
+# -- one record per message ---------------------------------------------------------------------
+
+
+class _Turn:
+    """A message and the usage that was recorded for it: after it, and before the model's next one."""
+
+    def __init__(self, event: Event, message: dict[str, Any]) -> None:
+        self.event = event
+        self.message = message
+        self.seqs = [event.seq]
+        self.model = ""
+        self.usage: fold.Usage | None = None
+
+    def add(self, seq: int, model: str, usage: fold.Usage) -> None:
+        """Add what another event recorded."""
+        self.seqs.append(seq)
+        self.model = model
+        self.usage = fold.add_usage(self.usage or fold.Usage(), usage)
+
+    def said(self) -> Iterator["_Said"]:
+        """Yield what the message says: the results of tools, one by one, then the rest."""
+        parts = parse(self.message).parts
+        thoughts = [p.text for p in parts if p.kind == "thinking" and p.value != HIDDEN]
+        for chat in origin.chat(self.message):
+            role = "tool" if "tool_call_id" in chat else role_of(chat)
+            yield _Said(
+                role if role in _ROLES else "user",
+                chat["content"],
+                "\n".join(thoughts) if role == "assistant" else "",
+                [
+                    {"id": call["id"] or f"call-{self.event.seq}-{number}", **call["function"]}
+                    for number, call in enumerate(chat.get("tool_calls", ()), 1)
+                ],
+                chat.get("tool_call_id", ""),
+            )
+
+
+class _Said(NamedTuple):
+    """A chat message; its calls have id, name and arguments, and a result has the id of its call."""
+
+    role: str
+    content: str
+    thoughts: str
+    calls: list[dict[str, str]]
+    call_id: str
+
+
+#: The roles of a chat, and whose step they are in ATIF.
+_ROLES: Final = {"user": "user", "assistant": "agent", "system": "system", "tool": "system"}
+
+
+def _turns(session: SharedSession) -> list[_Turn]:
+    turns: list[_Turn] = []
+    answer: _Turn | None = None
+    for event in session.events:
+        used = fold.usage_of(event)
+        if used and answer:
+            answer.add(event.seq, *used)
+        elif message := event.message:
+            turns.append(_Turn(event, message))
+            if role_of(message) == "assistant":
+                answer = turns[-1]
+    return turns
+
+
+def _sts(session: SharedSession) -> Iterator[bytes]:
+    """Yield the lines of a session trace, which the Hugging Face Hub shows: a header, then messages."""
+    head = {"type": "session", "harness": "hansard", "id": session.session_id}
+    yield _json({**head, "name": fold.title_of(session.metadata) or session.session_id})
+    for turn in _turns(session):
+        for said in turn.said():
+            message: dict[str, Any] = {"role": said.role, "content": said.content}
+            if said.thoughts:
+                message["reasoningContent"] = said.thoughts
+            if said.calls:
+                message["toolCalls"] = [
+                    {"id": call.pop("id"), "function": call} for call in said.calls
+                ]
+            if said.role == "tool":
+                message["toolCallId"] = said.call_id
+            message["timestamp"] = int(turn.event.time.timestamp() * 1000)
+            if turn.model and said.role == "assistant":
+                message["model"] = turn.model
+            yield _json({"type": "message", "message": message})
+
+
+def _atif(session: SharedSession) -> Iterator[bytes]:
+    """Yield a trajectory in the Agent Trajectory Interchange Format: each result in the step that called."""
+    steps: list[dict[str, Any]] = []
+    callers: dict[str, dict[str, Any]] = {}
+    total = fold.Usage()
+    model = ""
+    turns = _turns(session)
+    own = max((event.seq for event in session.history if event.kind == SESSION_FORKED), default=0)
+    for turn in turns:
+        for said in turn.said():
+            step = callers.get(said.call_id) if said.role == "tool" else None
+            if step is None:
+                message = "" if said.role == "tool" else said.content
+                step = {
+                    "step_id": len(steps) + 1,
+                    "timestamp": turn.event.stamp,
+                    "source": _ROLES[said.role],
+                    "message": message,
+                    "extra": {"seqs": []},
+                    **({"is_copied_context": True} if turn.event.seq < own else {}),
+                }
+                steps.append(step)
+            seqs = step["extra"]["seqs"]
+            seqs += [seq for seq in turn.seqs if seq not in seqs]
+            if said.role == "tool":
+                result = {"source_call_id": said.call_id} if said.call_id in callers else {}
+                observation = step.setdefault("observation", {"results": []})
+                observation["results"].append({**result, "content": said.content})
+            elif said.role == "assistant":
+                step |= {"reasoning_content": said.thoughts} if said.thoughts else {}
+                calls: list[dict[str, Any]] = [
+                    {
+                        "tool_call_id": call["id"],
+                        "function_name": call["name"],
+                        "arguments": origin.arguments_of({"function": call}),
+                    }
+                    for call in said.calls
+                ]
+                step |= {"tool_calls": calls} if calls else {}
+                callers |= {call["tool_call_id"]: step for call in calls}
+                step |= _atif_usage(turn)
+        if turn.usage is not None:
+            total, model = fold.add_usage(total, turn.usage), turn.model
+    if not steps:
+        raise ValueError(f"{session.session_id}: a trajectory needs a message, and there is none")
+    shown = {seq for turn in turns for seq in turn.seqs}
+    dropped = Counter(event.kind for event in session.history if event.seq not in shown)
+    metrics = {f"total_{name}": value for name, value in _metrics(total).items() if name != "extra"}
+    yield _json(
+        {
+            "schema_version": "ATIF-v1.7",
+            "session_id": session.session_id,
+            "trajectory_id": session.uuid,
+            "agent": {
+                "name": "hansard",
+                "version": version(),
+                **({"model_name": model} if model else {}),
+            },
+            "steps": steps,
+            "final_metrics": {**metrics, "total_steps": len(steps)},
+            "extra": {
+                "title": fold.title_of(session.metadata),
+                "events": len(session.history),
+                "represented": len(session.history) - dropped.total(),
+                "dropped": dropped,
+            },
+        }
+    )
+
+
+def _atif_usage(turn: _Turn) -> dict[str, Any]:
+    if turn.usage is None:
+        return {}
+    counted = {"llm_call_count": turn.usage.calls} if turn.usage.calls else {}
+    return {"model_name": turn.model, "metrics": _metrics(turn.usage), **counted}
+
+
+def _metrics(usage: fold.Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        **({"cost_usd": float(usage.cost)} if usage.cost else {}),
+        "extra": {
+            "cache_write_tokens": usage.cache_write_tokens,
+            "reasoning_tokens": usage.reasoning_tokens,
+            "cost": format(usage.cost, "f"),
+        },
+    }
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    """Return a line of JSON. Numbers may be larger than 64 bits."""
+    return compact(as_json(value)).encode() + b"\n"
+
+
+def _parquet(session: SharedSession) -> Iterator[bytes]:
+    """Return a table with a row for each message."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError(
+            "a Parquet file needs the package pyarrow: pip install '/path/to/hansard[parquet]'"
+        ) from error
+    text, number = pa.string(), pa.int64()
+    tokens = [name for name in fold.Usage.__struct_fields__ if name.endswith("_tokens")]
+    schema = pa.schema(
+        {
+            "session": text,
+            "title": text,
+            "seq": number,
+            "time": pa.timestamp("us", tz="UTC"),
+            "role": text,
+            "text": text,
+            "thinking": text,
+            "tools": pa.list_(text),
+            "calls": pa.list_(pa.struct({"id": text, "name": text, "arguments": text})),
+            "results": pa.list_(pa.struct({"id": text, "content": text})),
+            "model": text,
+            **dict.fromkeys(tokens, number),
+            "cost": pa.decimal128(38, 18),
+            "message": text,
+        }
+    )
+    known = {"session": session.session_id, "title": fold.title_of(session.metadata)}
+    rows = []
+    for turn in _turns(session):
+        said = [*turn.said()]
+        calls = [call for one in said for call in one.calls]
+        used = {} if turn.usage is None else msgspec.structs.asdict(turn.usage)
+        rows.append(
+            {
+                **known,
+                "seq": turn.event.seq,
+                "time": turn.event.time,
+                "role": role_of(turn.message),
+                "text": "\n".join(filter(None, (one.content for one in said))),
+                "thinking": "\n".join(filter(None, (one.thoughts for one in said))),
+                "tools": [call["name"] for call in calls],
+                "calls": calls,
+                "results": [
+                    {"id": one.call_id, "content": one.content}
+                    for one in said
+                    if one.role == "tool"
+                ],
+                "model": turn.model or None,
+                **{name: used.get(name) for name in tokens},
+                "cost": used.get("cost") or None,
+                "message": compact(turn.message),
+            }
+        )
+    file = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows, schema), file, compression="zstd")
+    return iter([file.getvalue()])
+
+
 _RENDERERS: Final[dict[str, Callable[[SharedSession], Iterator[bytes]]]] = {
     "claude-code": _claude_code,
     "codex": _codex,
     "openai-items": _openai_items,
+    "parquet": _parquet,
+    "atif": _atif,
+    "sts": _sts,
 }

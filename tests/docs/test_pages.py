@@ -42,11 +42,19 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("package", ["prometheus_client", "opentelemetry.sdk"])
-def test_examples_with_other_packages_run(package: str, tmp_path: Path) -> None:
-    """The blocks of the page on metrics that need another package run where it is installed."""
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("observe", "prometheus_client"),
+        ("observe", "opentelemetry.sdk"),
+        ("move", "duckdb"),
+        ("move", "pandas"),
+    ],
+)
+def test_examples_with_other_packages_run(name: str, package: str, tmp_path: Path) -> None:
+    """The blocks of a guide that need another package run where it is installed."""
     pytest.importorskip(package)
-    page = (ROOT / "docs" / "guides" / "observe.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / f"{name}.md").read_text("utf-8")
     (code,) = (block for block in _OPTIONAL.findall(page) if package in block)
     assert "assert" in code
     done = subprocess.run(

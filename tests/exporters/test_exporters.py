@@ -1,14 +1,20 @@
 """The other program's package, and our importer, read an export unchanged."""
 
 import asyncio
+import io
 import json
+import sys
 import uuid
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import SQLiteSession
+from atif import Trajectory
 from claude_agent_sdk import get_session_messages
+from pyarrow import parquet
 
 import hansard
 from hansard import exporters, importers
@@ -47,8 +53,15 @@ def conversation(store: hansard.Store, name: str = "support/42") -> hansard.Sess
 
 
 def exported(session: hansard.Session, kind: Any, **options: Any) -> bytes:
-    """Return the bytes of an export."""
-    return b"".join(exporters.export(session, kind, **options))
+    """Return the bytes of an export; of a table, as JSON."""
+    content = b"".join(exporters.export(session, kind, **options))
+    return json.dumps(rows(content), default=str).encode() if kind == "parquet" else content
+
+
+def rows(content: bytes) -> list[dict[str, Any]]:
+    """Return the rows of a Parquet file, as pyarrow reads them."""
+    found: list[dict[str, Any]] = parquet.read_table(io.BytesIO(content)).to_pylist()
+    return found
 
 
 def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -71,7 +84,7 @@ def reimported(
     return other.session(only.session)
 
 
-@pytest.mark.parametrize("kind", exporters.KINDS)
+@pytest.mark.parametrize("kind", READERS)
 def test_an_export_is_imported_as_the_same_conversation(tmp_path: Path, kind: str) -> None:
     """N-36, N-64: the model view is the same after an export and an import, in each format."""
     session = conversation(hansard.open("memory:"))
@@ -89,7 +102,7 @@ def test_the_history_has_what_was_taken_back(kind: str) -> None:
     assert b"a mistake" in exported(session, kind, view="history")
 
 
-@pytest.mark.parametrize("kind", exporters.KINDS)
+@pytest.mark.parametrize("kind", READERS)
 def test_a_summary_stands_for_what_it_shortens(tmp_path: Path, kind: str) -> None:
     """N-47: the model view of an export begins with the summary."""
     session = conversation(hansard.open("memory:"))
@@ -149,6 +162,150 @@ def test_the_agents_sdk_takes_the_items(tmp_path: Path) -> None:
 
     told, found = asyncio.run(through())
     assert told == found == ITEMS
+
+
+#: Messages as different frameworks write calls and results, and some that none would write.
+SHAPES: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be kind."},
+    {
+        "role": "user",
+        "content": [{"type": "text", "text": "Look."}, {"type": "image", "n": 10**30}],
+    },
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "I should look."},
+            {"type": "text", "text": "Looking."},
+            {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": 7}},
+            {"type": "tool_use", "id": "t2", "name": "look", "input": "not an object"},
+        ],
+    },
+    {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "t2", "content": "two"},
+            {
+                "type": "tool_result",
+                "tool_use_id": "t1",
+                "content": [{"type": "text", "text": "1"}],
+            },
+            {"type": "text", "text": "And?"},
+        ],
+    },
+    {
+        "type": "function_call",
+        "call_id": "f1",
+        "name": "sum",
+        "arguments": '{"n": NaN, "s": "\\ud800"}',
+    },
+    {"type": "function_call_output", "call_id": "f1", "output": "3"},
+    {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "x"}}, 5]},
+    {"role": "tool", "tool_call_id": "unknown", "content": "lost"},
+    {"role": "critic", "content": {"odd": [1, None]}, "origin": 5},
+    {"role": ["x"], "content": 7},
+    {"role": "model", "parts": [{"text": "Gemini"}]},
+]
+
+
+def shapes(store: hansard.Store) -> hansard.Session:
+    """Return a session with all shapes, and with usage in several places."""
+    session = store.create("shapes", metadata={"title": "Shapes"})
+    session.record_usage(model="m-0", input_tokens=5)  # of no message
+    for message in SHAPES:
+        session.add_message(message)
+        if message.get("role") == "assistant":
+            session.record_usage(model="m-1", input_tokens=10, output_tokens=2, cost="0.1")
+            session.record_usage(model="m-2", input_tokens=1, cost="0.000000000000000002", calls=0)
+    return session
+
+
+@pytest.mark.parametrize("make", [conversation, shapes])
+def test_a_table_has_a_row_for_each_message(make: Callable[..., hansard.Session]) -> None:
+    """A Parquet file has the messages of the view in order, and usage that adds up to the session's."""
+    session = make(hansard.open("memory:"))
+    for view in ("model", "history"):
+        out = b"".join(exporters.export(session, "parquet", view=view, redacted=False))
+        assert [json.loads(row["message"]) for row in rows(out)] == session.messages(view=view)
+        assert [row["seq"] for row in rows(out)] == [one.seq for one in session.numbered(view=view)]
+        assert all(row["time"].tzinfo and row["title"] == session.title for row in rows(out))
+    if make is shapes:
+        found = rows(out)[2]
+        assert (found["role"], found["text"], found["thinking"]) == (
+            "assistant",
+            "Looking.",
+            "I should look.",
+        )
+        assert (found["model"], found["tools"]) == ("m-2", ["look", "look"])
+        assert (found["input_tokens"], found["cost"]) == (11, Decimal("0.100000000000000002"))
+        assert [one["id"] for one in rows(out)[3]["results"]] == ["t2", "t1"]
+        assert sum(row["input_tokens"] or 0 for row in rows(out)) == 22
+
+
+def test_a_trajectory_has_the_published_shape() -> None:
+    """ATIF: the published models accept it; results are in the step that called; the rest is counted."""
+    store = hansard.open("memory:")
+    session = shapes(store)
+    session.append("x.todo", {})
+    fork = session.fork("fork")
+    fork.add_message({"role": "user", "content": "More."})
+    for one in (session, fork, conversation(store)):
+        made = json.loads(exported(one, "atif"))
+        found = Trajectory.model_validate(made)
+        assert found.schema_version == "ATIF-v1.7"
+        extra = made["extra"]
+        assert extra["events"] == one.seq
+        assert extra["represented"] + sum(extra["dropped"].values()) == one.seq
+        seqs = {seq for step in made["steps"] for seq in step["extra"]["seqs"]}
+        assert len(seqs) == extra["represented"]
+        assert seqs >= {message.seq for message in one.numbered()}
+    made = json.loads(exported(fork, "atif"))
+    assert made["extra"]["dropped"] == {
+        "session.created": 1,
+        "usage.recorded": 1,
+        "x.todo": 1,
+        "session.forked": 1,
+    }
+    copied = [step.get("is_copied_context", False) for step in made["steps"]]
+    assert copied == [True] * (len(copied) - 1) + [False]
+    step = made["steps"][2]
+    assert step["tool_calls"][0]["arguments"] == {"at": 7}
+    assert [one["source_call_id"] for one in step["observation"]["results"]] == ["t2", "t1"]
+    assert step["metrics"]["prompt_tokens"] == 11
+    assert step["metrics"]["extra"]["cost"] == "0.100000000000000002"
+    assert made["final_metrics"]["total_cost_usd"] == pytest.approx(0.2)
+    with pytest.raises(ValueError, match="needs a message"):
+        exported(store.create("empty"), "atif")
+
+
+@pytest.mark.parametrize("make", [conversation, shapes])
+def test_a_session_trace_has_the_fields_of_its_format(make: Callable[..., hansard.Session]) -> None:
+    """STS: a header line, then messages with the members and types that the Hub's documentation names."""
+    head, *lines = map(json.loads, exported(make(hansard.open("memory:")), "sts").splitlines())
+    assert (head["type"], head["harness"], head["id"] != "") == ("session", "hansard", True)
+    optional = {"reasoningContent": str, "toolCalls": list, "toolCallId": str, "model": str}
+    calls: set[str] = set()
+    for line in lines:
+        assert line.keys() == {"type", "message"}
+        message = line["message"]
+        assert message["role"] in {"user", "assistant", "system", "tool"}
+        assert isinstance(message["content"], str)
+        assert message["timestamp"] > 1.7e12
+        for name in message.keys() - {"role", "content", "timestamp"}:
+            assert isinstance(message[name], optional[name])
+        for call in message.get("toolCalls", ()):
+            assert isinstance(call["function"]["arguments"], str)
+            assert isinstance(call["id"], str)
+            calls.add(call["id"])
+        assert ("toolCallId" in message) == (message["role"] == "tool")
+        if message["role"] == "tool" and message["content"] != "lost":
+            assert message["toolCallId"] in calls
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pyarrow, the error names the extra to install."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"hansard\[parquet\]"):
+        exporters.export(conversation(hansard.open("memory:")), "parquet")
 
 
 def test_wrong_words_are_refused() -> None:

@@ -16,7 +16,7 @@ import pytest
 import hansard
 from hansard import Session, Store
 from hansard.event.kinds import MESSAGE_ADDED
-from hansard.exporters import shared
+from hansard.exporters import export, shared
 from hansard.transfer.transcript import Transcript
 from tests.properties import reference_model
 from tests.properties.reference_model import Json, ReferenceModel
@@ -124,6 +124,12 @@ class Comparison:
             events = shared(session, redacted=False, view=view).events
             messages = [event.message for event in events if event.kind == MESSAGE_ADDED]
             assert same([message for message in messages if message]) == same(expected), view
+            if expected:
+                made = json.loads(b"".join(export(session, "atif", redacted=False, view=view)))
+                found = {seq for step in made["steps"] for seq in step["extra"]["seqs"]}
+                assert found >= {one.seq for one in session.numbered(view=view) if one.message}
+                dropped = sum(made["extra"]["dropped"].values())
+                assert len(found) + dropped == made["extra"]["events"] == session.seq
         transcript = Transcript(
             session._reader(),
             name,

@@ -241,20 +241,27 @@ def _snapshot(state: State, changes: dict[str, Any], event: Event) -> None:
         _own(state, changes, "snapshots")[read.label] = read.seq
 
 
+def usage_of(event: Event) -> tuple[str, Usage] | None:
+    """Return the model and the usage that an event records; None if it records none."""
+    read = kinds.read(event.kind, event.raw) if event.kind == kinds.USAGE_RECORDED else None
+    if read is None:
+        return None
+    return read.model, Usage(
+        read.calls,
+        read.input_tokens,
+        read.output_tokens,
+        read.cached_tokens,
+        read.cache_write_tokens,
+        read.reasoning_tokens,
+        read.cost or Decimal(0),
+    )
+
+
 def _record_usage(state: State, changes: dict[str, Any], event: Event) -> None:
-    read = kinds.read(event.kind, event.raw)
-    if read is not None:
+    if found := usage_of(event):
+        model, call = found
         usage = _own(state, changes, "usage")
-        call = Usage(
-            read.calls,
-            read.input_tokens,
-            read.output_tokens,
-            read.cached_tokens,
-            read.cache_write_tokens,
-            read.reasoning_tokens,
-            read.cost or Decimal(0),
-        )
-        usage[read.model] = add_usage(usage.get(read.model, Usage()), call)
+        usage[model] = add_usage(usage.get(model, Usage()), call)
 
 
 def _hold(state: State, changes: dict[str, Any], event: Event) -> None:

@@ -148,7 +148,7 @@ def _jsonl(log: LogReader, session_id: str, upto: int, *, redacted: bool) -> Ite
     header = share.header(
         session_id,
         redact=redacted,
-        by=f"hansard {_version()}",
+        by=f"hansard {version()}",
         upto=upto,
         lineage=[msgspec.to_builtins(origin) for origin in origins(log)],
     )
@@ -168,7 +168,8 @@ def _jsonl(log: LogReader, session_id: str, upto: int, *, redacted: bool) -> Ite
     yield b'%b,"sha256":"%b"}\n' % (end, digest.hexdigest().encode())
 
 
-def _version() -> str:
+def version() -> str:
+    """Return the version of hansard."""
     from importlib import metadata
 
     try:

@@ -28,10 +28,21 @@ _ENDINGS: Final = {
     "claude-code": "jsonl",
     "codex": "jsonl",
     "openai-items": "json",
+    "parquet": "parquet",
+    "atif": "json",
+    "sts": "jsonl",
 }
 
+#: Where the formats go that a terminal cannot show.
+_PLACES: Final = {"site": "DIRECTORY", "parquet": "FILE"}
+
 #: The format that the ending of -o names, if --as is not given.
-_FORMATS: Final = {".html": "html", ".md": "markdown", ".markdown": "markdown"}
+_FORMATS: Final = {
+    ".html": "html",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".parquet": "parquet",
+}
 
 #: Longest file name in bytes, without the suffixes that are added while it is written.
 _LONGEST: Final = 180
@@ -45,6 +56,7 @@ _LONGEST: Final = 180
     "export support/42 support/43 --as site -o pages/  # as `hansard serve` shows them",
     "export support/42 --unredacted -o backup.jsonl  # unchanged",
     "export support/42 --as codex -o rollout.jsonl  # for another program",
+    "export support/42 -o refund.parquet  # a row per message, for DuckDB or pandas",
 )
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=arguments.SESSION)
 @click.option("-o", "--output", metavar="FILE", help="File, or directory for several sessions")
@@ -53,7 +65,7 @@ _LONGEST: Final = 180
     "format",
     type=click.Choice([*_ENDINGS, "md"]),
     help="hansard's own format, a transcript, or the format of another program "
-    "[default: html, md or markdown by the ending of FILE, else jsonl]",
+    "[default: html, markdown or parquet by the ending of FILE, else jsonl]",
 )
 @click.option("--unredacted", is_flag=True, help="Do not replace credentials")
 @click.option(
@@ -90,8 +102,8 @@ def command(
         raise click.UsageError("several sessions need a directory: -o DIRECTORY/")
     if output is None and screen.json and format != "jsonl":
         raise click.UsageError(f"--json with {format} needs -o FILE")
-    if format == "site" and output is None:
-        raise click.UsageError("--as site needs -o DIRECTORY")
+    if output is None and (format == "site" or (format == "parquet" and sys.stdout.isatty())):
+        raise click.UsageError(f"--as {format} needs -o {_PLACES[format]}")
     options["redacted"] = not unredacted
     written: list[tuple[str, Path, int]] = []
     with call.reading() as store:
@@ -126,7 +138,10 @@ def _exported(session: "hansard.Session", options: dict[str, Any]) -> Iterator[b
     format, view = options["format"], options["view"]
     if format in exporters.KINDS:
         given = {"redacted": options["redacted"], "view": view or "model"}
-        return exporters.export(session, format, **given)
+        try:
+            return exporters.export(session, format, **given)
+        except ImportError as error:
+            raise click.ClickException(str(error)) from error
     return session.export(**{**options, "view": view or "history"})
 
 
