@@ -39,7 +39,7 @@ from hansard.event.kinds import (
     SUMMARY_ADDED,
     USAGE_RECORDED,
 )
-from hansard.message.parse import ContentPart, parse, to_json
+from hansard.message.parse import ContentPart, parse, role_of, to_json
 from hansard.state import fold, view
 from hansard.state.lineage import redactions_of
 from hansard.state.view import VIEWS, StreamAssembler, View, ViewRanges
@@ -462,17 +462,8 @@ label{font-size:.875rem;color:var(--soft)}label+header{margin-top:1rem}
 @media print{details>*{display:block}article{break-inside:avoid}}
 """
 
-_CLASSES: Final = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "model": "assistant",
-    "ai": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "system": "system",
-    "developer": "system",
-}
+#: The roles whose messages have a color.
+_COLORED: Final = frozenset({"user", "assistant", "tool", "system"})
 
 #: Characters of a folded text that its summary shows.
 _PREVIEW: Final = 80
@@ -517,8 +508,9 @@ def _html_entry(entry: TranscriptEntry) -> str:
     parsed = parse(entry.message)
     note = f"<i>{_escaped(entry.note)}</i>" if entry.note else ""
     parts = "".join(map(_html_part, parsed.shown(full=True)))
+    role = role_of(entry.message)
     return (
-        f'<article class="{_CLASSES.get(parsed.role, "other")}" id="e{entry.seq}">\n'
+        f'<article class="{role if role in _COLORED else "other"}" id="e{entry.seq}">\n'
         f"<header><b>{_escaped(parsed.speaker)}</b> {place} {_time(entry.time)} {note}</header>\n"
         f"{parts}</article>\n"
     )
