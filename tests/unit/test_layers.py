@@ -279,3 +279,27 @@ def test_only_disk_touches_files(module: Module) -> None:
     """No module but log/disk.py calls the operating system's file functions."""
     faults = file_faults(module)
     assert not faults, "\n" + "\n".join(faults)
+
+
+#: Packages that have modules of the same name, for the same thing.
+TWINS = ({"", "aio"}, {"adapters", "importers"}, {"backend.local", "backend.postgres"})
+
+
+def test_no_name_is_used_for_two_things() -> None:
+    """A module's name recurs in twins and below its command, a class's name only in `aio`."""
+    modules: dict[str, set[str]] = {}
+    classes: dict[str, set[str]] = {}
+    for module in MODULES:
+        package, _, name = module.name.removeprefix("hansard").strip(".").rpartition(".")
+        if not module.is_package and name != "__main__":
+            modules.setdefault(name, set()).add(package)
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and package != "aio":
+                classes.setdefault(node.name, set()).add(module.name)
+    twice = {name: found for name, found in modules.items() if len(found) > 1}
+    assert {
+        name: found
+        for name, found in twice.items()
+        if found not in TWINS and "cli.commands" not in found
+    } == {}
+    assert {name: found for name, found in classes.items() if len(found) > 1} == {}

@@ -21,8 +21,8 @@ import hansard
 from hansard.event import secrets
 from hansard.message.parse import parse, to_json
 from hansard.message.window import estimate_tokens
-from hansard.viewer import render
-from hansard.viewer.render import Item
+from hansard.viewer import markup
+from hansard.viewer.markup import PageItem
 
 #: Entries of a page of a session, sessions of a page of the list, and hits of a search.
 WINDOW: Final = 50
@@ -209,7 +209,7 @@ def session(site: Site, query: Query) -> dict[str, Any]:
     wanted = _filter(role, tool)
     entries, earlier, later = _window(site, found, query, view, at, wanted)
     state = found.state(at)
-    items = render.items(entries, raw="raw" in query)
+    items = markup.items(entries, raw="raw" in query)
     keep = {key: value for key, value in query.items() if key in _KEPT and value}
     return {
         **_head(site, found, state),
@@ -344,7 +344,7 @@ def _window(
     return entries, earlier, later
 
 
-def _grouped(items: list[Item]) -> list[tuple[bool, list[Item]]]:
+def _grouped(items: list[PageItem]) -> list[tuple[bool, list[PageItem]]]:
     """Return runs of items: those that a focused reader sees, and those that are folded.
 
     A reader sees prompts, and the last text of an answer before the next prompt.
@@ -358,7 +358,7 @@ def _grouped(items: list[Item]) -> list[tuple[bool, list[Item]]]:
             shown |= {item.seq} if item is not None else set()
         elif item.role == "assistant" and item.says:
             final = item.seq
-    groups: list[tuple[bool, list[Item]]] = []
+    groups: list[tuple[bool, list[PageItem]]] = []
     for item in items:
         seen = item.seq in shown
         if groups and groups[-1][0] == seen:
@@ -368,7 +368,7 @@ def _grouped(items: list[Item]) -> list[tuple[bool, list[Item]]]:
     return groups
 
 
-def _rail(items: list[Item]) -> list[tuple[int, int, int, int]]:
+def _rail(items: list[PageItem]) -> list[tuple[int, int, int, int]]:
     """Return a bar per turn with usage: the seq of its message, tokens, and widths of input and output."""
     turns = [
         (
@@ -410,7 +410,7 @@ class Lane(NamedTuple):
     slowest: tuple[int, str, float] | None
 
 
-def _lane(items: list[Item], entries: "Iterable[hansard.TranscriptEntry]") -> Lane:
+def _lane(items: list[PageItem], entries: "Iterable[hansard.TranscriptEntry]") -> Lane:
     """Return how long things took between the entries of a page."""
     times = {entry.seq: datetime.fromisoformat(entry.time) for entry in entries if entry.time}
 
@@ -449,7 +449,7 @@ _LAST: Final = itemgetter(-1)
 
 
 def _branches(
-    site: Site, found: "hansard.Session", items: list[Item], later: int | None
+    site: Site, found: "hansard.Session", items: list[PageItem], later: int | None
 ) -> dict[int, list[dict[str, Any]]]:
     """Return the forks of a session, and the sessions of its subagents, by the items that they follow.
 
@@ -476,7 +476,7 @@ def _files(entries: "Iterable[hansard.TranscriptEntry]") -> dict[str, list[int]]
         if entry.message is None:
             continue
         for part in parse(entry.message).parts:
-            for path in render.files(part) if part.kind == "call" else ():
+            for path in markup.files(part) if part.kind == "call" else ():
                 seqs = touched.setdefault(path[:300], [])
                 if entry.seq not in seqs:
                     seqs.append(entry.seq)
@@ -503,7 +503,7 @@ def event(site: Site, query: Query) -> bytes:
 def picture(site: Site, query: Query) -> tuple[str, bytes]:
     """Return the type and the bytes of a picture of a message."""
     found = _event(site.session(query), _number(query, "seq") or 0)
-    shown = list(render.pictures(found.data.get("message")))
+    shown = list(markup.pictures(found.data.get("message")))
     place = _number(query, "n") or 0
     if place >= len(shown):
         raise hansard.InvalidEvent(f"event {found.seq} has {len(shown)} pictures")
@@ -542,9 +542,9 @@ def time(site: Site, query: Query) -> dict[str, Any]:
         "seq": seq,
         "last": now.seq,
         "wait": max(wait, 0),
-        "step": render.items(step),
+        "step": markup.items(step),
         "changes": _changes(site.clean(before), site.clean(state)),
-        "items": render.items(page.entries),
+        "items": markup.items(page.entries),
         "omitted": page.earlier,
         "size": _size(found, seq),
     }
@@ -592,7 +592,7 @@ def compare(site: Site, query: Query) -> dict[str, Any]:
                 "id": place.session,
                 "name": site.clean(place.session),
                 "seq": place.seq,
-                "items": render.items(entries),
+                "items": markup.items(entries),
                 "omitted": max(len(only) - _COMPARED, 0),
             }
         )
@@ -607,7 +607,7 @@ def compare(site: Site, query: Query) -> dict[str, Any]:
         "found": found,
         "base": site.clean(found.base) if found.base else None,
         "first": first,
-        "shared": render.items(shared.entries) if first else [],
+        "shared": markup.items(shared.entries) if first else [],
         "calls": site.clean(found.calls[:_COMPARED]),
         "same": found.same,
         "sides": sides,

@@ -104,7 +104,7 @@ class Note(NamedTuple):
     shown: Markup
 
 
-class Item(NamedTuple):
+class PageItem(NamedTuple):
     """An entry on the page.
 
     Attributes:
@@ -145,12 +145,12 @@ class Item(NamedTuple):
         return any(part.kind == "text" for part in self.parts)
 
 
-def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) -> list[Item]:
+def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) -> list[PageItem]:
     """Return entries for the page: results at their calls, and usage at its message."""
     parsed = {entry.seq: parse(entry.message) for entry in entries if entry.message is not None}
     results = _results(parsed)
     placed = {id(part) for _, part in results.values()}
-    found: list[Item] = []
+    found: list[PageItem] = []
     for entry in entries:
         usage = _usage(entry)
         if entry.message is not None:
@@ -174,7 +174,7 @@ def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) ->
     return found
 
 
-def _add_note(found: list[Item], entry: "hansard.TranscriptEntry") -> None:
+def _add_note(found: list[PageItem], entry: "hansard.TranscriptEntry") -> None:
     """Add a note to the message that it names, or an item that is separate."""
     data = arguments(ContentPart("data", entry.details))
     text, seq = data.get("text"), data.get("seq")
@@ -213,9 +213,9 @@ def _with_result(
 
 def _message(
     entry: "hansard.TranscriptEntry", message: ParsedMessage, parts: Sequence[Part]
-) -> Item:
+) -> PageItem:
     role = _CLASSES.get(message.role, message.role)
-    return Item(
+    return PageItem(
         seq=entry.seq,
         time=entry.time,
         kind=entry.kind,
@@ -231,8 +231,8 @@ def _message(
     )
 
 
-def _event(entry: "hansard.TranscriptEntry") -> Item:
-    return Item(
+def _event(entry: "hansard.TranscriptEntry") -> PageItem:
+    return PageItem(
         entry.seq, entry.time, entry.kind, "", "", entry.note, entry.details, (),
         prompt=False, unfinished=False, pictures=0, usage=(),
     )  # fmt: skip
