@@ -6,6 +6,7 @@ its own, in `log.format`.
 
 import time
 from datetime import UTC, datetime
+from typing import Final
 
 
 def stamp(when: datetime) -> str:
@@ -14,6 +15,36 @@ def stamp(when: datetime) -> str:
         raise ValueError(f"{when!r} has no time zone; pass one, such as datetime.UTC")
     # `strftime` writes the year 24 with two digits on some systems.
     return f"{when.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def moment(stamp: str) -> datetime | None:
+    """Return the time of a stamp; None if it is empty, or not a time."""
+    try:
+        return datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+
+
+class Dated:
+    """What has the stamps of its first and its last activity."""
+
+    __slots__ = ()
+    created_stamp: str
+    updated_stamp: str
+
+    @property
+    def created(self) -> datetime | None:
+        """The time of the first event; None without events."""
+        return moment(self.created_stamp)
+
+    @property
+    def updated(self) -> datetime | None:
+        """The time of the last event; in a listing, of the last activity. None without events."""
+        return moment(self.updated_stamp)
+
+
+#: The names of these stamps in JSON.
+STAMPS: Final = {"created_stamp": "created", "updated_stamp": "updated"}
 
 
 def now() -> datetime:

@@ -76,7 +76,7 @@ def test_a_damaged_member_is_flagged_or_missed_aloud(family: Path) -> None:
 
 def info(id: str, parent: str | None = None, created: str = "2026") -> library.SessionInfo:
     """Return a line of a listing."""
-    return library.SessionInfo(id=id, parent=parent, created=created)
+    return library.SessionInfo(id=id, parent=parent, created_stamp=created)
 
 
 def test_a_long_chain_is_drawn_in_bounded_lines() -> None:

@@ -211,7 +211,7 @@ def test_a_damaged_header_is_written_again(log: Log, bench: Bench) -> None:
     put(bench, log.data)
     truth = events_of(bench)
     with bench.reader() as store:
-        created = store.session(ID).state().created
+        created = store.session(ID).state().created_stamp
     other = b"1" if log.data[log.start - 4] == ord("0") else b"0"
     for bad in (
         b"x" + log.data[1:],
@@ -223,7 +223,7 @@ def test_a_damaged_header_is_written_again(log: Log, bench: Bench) -> None:
         events = repair_log(bench, bad, truth)
         assert events == truth
         with bench.reader() as store:
-            assert store.session(ID).state().created == created
+            assert store.session(ID).state().created_stamp == created
 
 
 def test_what_must_not_be_repaired(bench: Bench, log: Log, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def checkpoint(lines: bytes, saved: bytes = b"", **said: Any) -> bytes:
 def put_checkpoint(path: Path, data: bytes) -> None:
     """Give the session a checkpoint with another start time and the log's checksum."""
     with hansard.open(path, read_only=True) as store:
-        created = store.session("s").state().created
+        created = store.session("s").state().created_stamp
     line, newline, body = data.partition(b"\n")
     if newline and line.startswith(b'{"checkpoint"'):
         active = json.loads((path / "sessions/s/log.jsonl").read_bytes().partition(b"\n")[0])

@@ -73,8 +73,8 @@ def test_a_session_is_imported_with_its_settings_and_no_key(
         3,
         Decimal("0.75"),
     )
-    assert state.created == "2026-01-02T03:04:00.000000Z"
-    assert state.updated == "2026-01-02T03:05:00.000000Z"
+    assert state.created_stamp == "2026-01-02T03:04:00.000000Z"
+    assert state.updated_stamp == "2026-01-02T03:05:00.000000Z"
     store.close()
     kept = b"".join(one[-1] for one in contents(tmp_path / "store").values())
     assert KEY.encode() not in kept

@@ -72,7 +72,7 @@ def test_all_agents_are_found(store: hansard.Store, root: Path) -> None:
     session = store.session("main/s1")
     assert (session.title, session.metadata["workspace"]) == ("of main", "/home/claw")
     assert session.metadata["openclaw"]["keys"] == ["agent:main:main"]
-    assert session.state().created == "2026-01-02T03:04:05.000000Z"
+    assert session.state().created_stamp == "2026-01-02T03:04:05.000000Z"
 
 
 def test_keys_that_differ_by_case_are_separate(store: hansard.Store, root: Path) -> None:

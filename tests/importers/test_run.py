@@ -54,7 +54,7 @@ def test_an_import_stores_everything_once(store: hansard.Store, root: Path, tmp_
     first = store.session(FIRST)
     assert first.messages() == chat("one", "two")
     assert (first.title, first.metadata["workspace"]) == ("First", "/home/me/a")
-    assert first.state().created == "2026-01-02T03:04:05.000000Z"
+    assert first.state().created_stamp == "2026-01-02T03:04:05.000000Z"
     stored = contents(tmp_path / "store")
     assert outcomes(imported(store, root)) == {FIRST: ("present", 0), SECOND: ("present", 0)}
     assert contents(tmp_path / "store") == stored

@@ -18,7 +18,7 @@ def test_the_name_has_the_time(store: hansard.Store, tmp_path: Path, time: str) 
     session_file(tmp_path / "source", f"0a1b2c3d_{time}", "one")
     importers.import_sessions(store, "workspace", tmp_path / "source")
     session = store.session(f"0a1b2c3d_{time}")
-    assert session.state().created == "2026-01-02T03:04:05.000000Z"
+    assert session.state().created_stamp == "2026-01-02T03:04:05.000000Z"
     assert session.metadata["workspace_file"] == {"hash": "0a1b2c3d"}
 
 
@@ -46,4 +46,4 @@ def test_a_list_and_an_object_are_read(store: hansard.Store, tmp_path: Path) -> 
     session = store.session("bbbb_20260102_030405")
     assert session.messages() == told
     assert (session.title, session.metadata["workspace"]) == ("N", "/w")
-    assert session.state().updated == "2026-05-06T05:08:09.000000Z"
+    assert session.state().updated_stamp == "2026-05-06T05:08:09.000000Z"

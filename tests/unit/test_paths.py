@@ -1,5 +1,6 @@
 """What snapshots, reverts, summaries, redactions and clears do to the views of a session."""
 
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -171,12 +172,32 @@ def test_a_key_that_was_used_for_something_else_is_refused(session: hansard.Sess
 
 
 def test_a_fork_knows_the_label_that_it_was_forked_at(store: hansard.Store) -> None:
-    """The first event of a fork has the name of the snapshot, if one was given."""
+    """The state and the first event of a fork have the name of the snapshot, if one was given."""
     session = store.session("s")
     say(session, "a")
     session.snapshot("draft")
-    labels = [next(session.fork(at=at).events(after=1)).data.get("label") for at in ("draft", 1)]
-    assert labels == ["draft", None]
+    for at, label in (("draft", "draft"), (1, "")):
+        fork = session.fork(at=at)
+        assert next(fork.events(after=1)).data.get("label", "") == label
+        assert fork.state().forked_label == label
+        assert fork.fork().state().forked_label == ""
+
+
+def test_times_in_results_are_datetimes(store: hansard.Store) -> None:
+    """Times of states, listings, hits and transcripts are datetimes in UTC; None without events."""
+    session = store.session("s")
+    assert (session.state().created, session.state().updated) == (None, None)
+    event = session.add_message({"role": "user", "content": "hello"})
+    (info,) = store.sessions()
+    (hit,) = store.search("hello")
+    (entry,) = session.transcript().entries
+    assert {session.state().created, info.created, info.updated, hit.time, entry.time} == {
+        event.time
+    }
+    assert {session.state().updated_stamp, info.created_stamp, hit.stamp, entry.stamp} == {
+        event.stamp
+    }
+    assert event.time.tzinfo is UTC
 
 
 def test_a_page_is_a_sequence_of_sessions(store: hansard.Store) -> None:

@@ -228,5 +228,5 @@ async def _set_title(session: aio.Session, titles: claude_entries.Titles) -> Non
 
 def _milliseconds(info: SessionInfo) -> int:
     # The time of a damaged one is unknown: it may be the newest.
-    when = datetime.fromisoformat(info.updated) if info.updated else datetime.now(UTC)
+    when = info.updated or datetime.now(UTC)
     return int(when.timestamp() * 1000)

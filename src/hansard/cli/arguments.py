@@ -111,11 +111,10 @@ def key_value(option: str, text: str) -> tuple[str, str]:
     return key, value
 
 
-def ago(stamp: str, at: datetime) -> str:
+def ago(then: datetime | None, at: datetime) -> str:
     """Return how long ago a time was, or its date if it was long ago."""
-    if not stamp:
+    if then is None:
         return ""
-    then = datetime.fromisoformat(stamp)
     seconds = (at - then).total_seconds()
     if seconds < -60:  # noqa: PLR2004 - another machine's clock
         return then.astimezone().isoformat(" ", "minutes")

@@ -99,7 +99,7 @@ class EventPrinter:
         self._message(message, [])
 
     def _head(self, event: "hansard.Event", session: str) -> list[Piece]:
-        stamp = event.time.astimezone().isoformat(" ", "seconds")
+        stamp = _moment(event.time)
         head: list[Piece] = [(f"{event.seq:>4}", "bold"), (f"  {stamp}  ", "dim")]
         return [*head, (f"{session}  ", "blue")] if session else head
 
@@ -275,7 +275,7 @@ def show_state(
         ("updated", _moment(state.updated)),
     ]
     if state.parent is not None:
-        lines.append(("forked from", f"{state.parent} at {state.forked_at}"))
+        lines.append(("forked from", _point(state.parent, state.forked_at, state.forked_label)))
     lines += [
         (f"metadata {key}", short(value)) for key, value in state.metadata.items() if key != "title"
     ]
@@ -294,11 +294,9 @@ def show_state(
         screen.labeled([(f"  {name:<{width}}  ", "dim")], fact)
 
 
-def _moment(stamp: str) -> str:
+def _moment(when: datetime | None) -> str:
     """Return a time in the local zone."""
-    if not stamp:
-        return "never"
-    return datetime.fromisoformat(stamp).astimezone().isoformat(" ", "seconds")
+    return "never" if when is None else when.astimezone().isoformat(" ", "seconds")
 
 
 def event_json(event: "hansard.Event", *, session: str | None = None) -> dict[str, object]:
@@ -346,6 +344,10 @@ def _tokens(usage: Mapping[str, Any]) -> str:
     return f"{many(given, 'token')} in{source}, {made:,} out{thought}{price}"
 
 
+def _point(parent: str, seq: int, label: str | None) -> str:
+    return f"{parent} at {seq}" + (f" ({label})" if label else "")
+
+
 def _held(what: str, data: dict[str, Any]) -> str:
     whose = f" for the fork {data['fork']}" if data.get("fork") else ""
     return what + whose + (f": {data['reason']}" if data.get("reason") else "")
@@ -376,8 +378,7 @@ _SENTENCES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "session.closed": lambda data: "closed" if data.get("closed", True) else "reopened",
     "session.created": lambda data: ": ".join(filter(None, ("created", _metadata(data)))),
     "session.forked": lambda data: (
-        f"forked from {data['parent']} at {data['seq']}"
-        + (f" ({data['label']})" if data.get("label") else "")
+        f"forked from {_point(data['parent'], data['seq'], data.get('label'))}"
     ),
     "session.held": lambda data: _held("held", data),
     "session.released": lambda data: _held("released", data),

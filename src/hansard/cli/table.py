@@ -49,10 +49,13 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "title": Column(lambda info: info.title or "", least=16, rank=2),
     "messages": _amount(lambda info: info.message_count)._replace(rank=4),
     "created": Column(
-        lambda info: info.created, lambda info, at: arguments.ago(info.created, at), "dim"
+        lambda info: info.created_stamp, lambda info, at: arguments.ago(info.created, at), "dim"
     ),
     "updated": Column(
-        lambda info: info.updated, lambda info, at: arguments.ago(info.updated, at), "dim", rank=3
+        lambda info: info.updated_stamp,
+        lambda info, at: arguments.ago(info.updated, at),
+        "dim",
+        rank=3,
     ),
     "size": Column(lambda info: info.bytes, lambda info, _: size(info.bytes), number=True, rank=5),
     "tokens": _amount(lambda info: info.input_tokens + info.output_tokens),

@@ -7,25 +7,30 @@ needs it.
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
+from hansard import clock
 from hansard.backend.contract import Backend
 from hansard.backend.local.index_file import LocalIndexFile
 from hansard.state.fold import Usage
 
 
-class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+class SessionInfo(
+    clock.Dated, msgspec.Struct, frozen=True, omit_defaults=True, rename=clock.STAMPS
+):
     """A session in a listing.
 
     Attributes:
         id: the session's id.
         title: the title in its metadata; None if it has none.
         seq: its last seq: the number of events, including inherited ones.
-        created, updated: the times of its first event and of its last activity, as RFC 3339 strings. Setting
-            a title or other metadata, archiving, closing and holding are not activity.
+        created_stamp, updated_stamp: `created` and `updated`, the times of its first event and of its last
+            activity, as RFC 3339 text in UTC. Setting a title or other metadata, archiving, closing and
+            holding are not activity.
         message_count: number of messages, including inherited ones.
         bytes: its size on disk.
         input_tokens, output_tokens, cost: totals of its recorded model usage; the cost is exact.
@@ -43,8 +48,8 @@ class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     title: str | None = None
     seq: int = 0
-    created: str = ""
-    updated: str = ""
+    created_stamp: str = ""
+    updated_stamp: str = ""
     message_count: int = 0
     bytes: int = 0
     input_tokens: int = 0
@@ -79,13 +84,13 @@ class Page(msgspec.Struct, frozen=True):
         return len(self.items)
 
 
-class Hit(msgspec.Struct, frozen=True):
+class Hit(msgspec.Struct, frozen=True, rename={"stamp": "time"}):
     """A message or title that a search found.
 
     Attributes:
         session: the id of the session that shows it.
         seq: the message's seq; 0 if the session's title was found.
-        time: the time of the message, as an RFC 3339 string; of a title, the session's last activity.
+        stamp: `time` as RFC 3339 text in UTC.
         role: the role of the message; empty for a title, and for a message without a role.
         snippet: the text around the first match, on one line; `…` where something is omitted.
         matches: start and end of each match in the snippet.
@@ -96,12 +101,17 @@ class Hit(msgspec.Struct, frozen=True):
 
     session: str
     seq: int
-    time: str
+    stamp: str
     role: str
     snippet: str
     matches: tuple[tuple[int, int], ...]
     rank: float
     title: str | None = None
+
+    @property
+    def time(self) -> datetime | None:
+        """The time of the message; of a title, the session's last activity."""
+        return clock.moment(self.stamp)
 
 
 class DayStats(msgspec.Struct, frozen=True):

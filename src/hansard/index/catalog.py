@@ -130,8 +130,8 @@ def describe(
         session_id,
         title=state.title,
         seq=head.seq,
-        created=head.created,
-        updated=_last_activity(own, head, controls, known if start else None),
+        created_stamp=head.created,
+        updated_stamp=_last_activity(own, head, controls, known if start else None),
         message_count=state.message_count,
         bytes=size,
         input_tokens=used.input_tokens,
@@ -188,7 +188,7 @@ def _resume(
         return None
     # An older copy of the log may have been restored, and have continued differently.
     last = [event for chunk in log.read(known.seq - 1, known.seq) for event in chunk.events()]
-    return state if last and last[-1].stamp == state.updated else None
+    return state if last and last[-1].stamp == state.updated_stamp else None
 
 
 def _last_activity(
@@ -375,7 +375,7 @@ class _Refresh:
         else:
             n = row.n
             # Another session of that id is not the parent of its forks.
-            if (row.unsettled, row.created) != (seen, info.created):
+            if (row.unsettled, row.created) != (seen, info.created_stamp):
                 self._unsettled.add(info.id)
                 # Title, metadata or texts may have been redacted.
                 storage.put(RESIDUE, 1)

@@ -159,7 +159,7 @@ class Index:
         unreadable = filters._replace(workspace=None, archived=None, damaged=True)
         if not skip_damaged:
             for info in self.sessions(unreadable, order="id", limit=None, cursor=None).items:
-                if self._may_be_newer(info.id, newest[0].updated if newest else "", filters):
+                if self._may_be_newer(info.id, newest[0].updated_stamp if newest else "", filters):
                     hint = (
                         f"session {info.id!r} may be the newest one. Run `verify` for its damage, or "
                         "pass skip_damaged=True to skip it"

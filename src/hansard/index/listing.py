@@ -38,8 +38,8 @@ def _in_64_bits(number: int) -> int:
 #: What a listing can be sorted by: the column, and the value of a session.
 ORDERS: Final[Mapping[str, tuple[str, Callable[[SessionInfo], Any]]]] = {
     "id": ("id", attrgetter("id")),
-    "created": ("created", attrgetter("created")),
-    "updated": ("updated", attrgetter("updated")),
+    "created": ("created", attrgetter("created_stamp")),
+    "updated": ("updated", attrgetter("updated_stamp")),
     "title": ("title", lambda info: info.title or ""),
     "message_count": ("messages", attrgetter("message_count")),
     "bytes": ("bytes", attrgetter("bytes")),

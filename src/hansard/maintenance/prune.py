@@ -197,7 +197,7 @@ class _Plan:
                 self._decide(found)
         for found in known:
             parent = self.doomed.get(found.info.parent or "")
-            if parent is not None and found.parent_created in {"", parent.created}:
+            if parent is not None and found.parent_created in {"", parent.created_stamp}:
                 self._children.setdefault(parent.id, []).append(found.info.id)
                 self._parents[found.info.id] = parent.id
         #: All that this call considers, also what it keeps.
@@ -232,15 +232,15 @@ class _Plan:
         """Keep sessions with activity since the cutoff."""
         graph = ForkGraph(self._backend)
         for session_id, info in list(self.doomed.items()):
-            if info.updated < cutoff and session_id not in self.kept:
+            if info.updated_stamp < cutoff and session_id not in self.kept:
                 # Only sessions that would be moved: this reads the log, because the index never decides.
                 try:
                     self._decide_by_log(session_id, graph)
                 except (SessionDeleted, *UNREADABLE) as error:
                     self.kept[session_id] = f"cannot be read: {error}"
             now = self.doomed.get(session_id)
-            if now is not None and now.updated >= cutoff and session_id not in self.kept:
-                self.kept[session_id] = f"active since: {now.updated}"
+            if now is not None and now.updated_stamp >= cutoff and session_id not in self.kept:
+                self.kept[session_id] = f"active since: {now.updated_stamp}"
                 self._young[session_id] = now
 
     def _decide_by_log(self, session_id: str, graph: ForkGraph) -> None:
@@ -251,8 +251,8 @@ class _Plan:
         if found is None:
             raise SessionDeleted(f"session {session_id!r} is missing")
         log = self._backend.log(session_id).reader()
-        updated = max(found.info.updated, latest_activity(log, found.info.seq))
-        return found._replace(info=msgspec.structs.replace(found.info, updated=updated))
+        updated = max(found.info.updated_stamp, latest_activity(log, found.info.seq))
+        return found._replace(info=msgspec.structs.replace(found.info, updated_stamp=updated))
 
     def keep_newest(self, count: int) -> None:
         """Keep the newest `count` sessions of each workspace."""
@@ -260,7 +260,7 @@ class _Plan:
             return
         left: dict[str, int] = {}
         newest = sorted(
-            self.doomed.values(), key=lambda info: (info.updated, info.id), reverse=True
+            self.doomed.values(), key=lambda info: (info.updated_stamp, info.id), reverse=True
         )
         for info in newest:
             place = self._workspaces[info.id]
@@ -284,7 +284,9 @@ class _Plan:
         """
         left = sum(info.bytes for one, info in self._considered.items() if one not in self.doomed)
         graph = ForkGraph(self._backend)
-        waiting = [(info.updated, one) for one, info in self._young.items() if self._is_free(one)]
+        waiting = [
+            (info.updated_stamp, one) for one, info in self._young.items() if self._is_free(one)
+        ]
         heapify(waiting)
         while left > max_size and waiting:
             updated, session_id = heappop(waiting)
@@ -294,17 +296,17 @@ class _Plan:
             except (SessionDeleted, *UNREADABLE) as error:
                 self.kept[session_id] = f"cannot be read: {error}"
             now = self.doomed.get(session_id)
-            if session_id in self.kept or now is None or now.updated > updated:
+            if session_id in self.kept or now is None or now.updated_stamp > updated:
                 # Its log has what the index did not know.
                 self.doomed.pop(session_id, None)
                 self.kept.setdefault(
-                    session_id, reason if now is None else f"active since: {now.updated}"
+                    session_id, reason if now is None else f"active since: {now.updated_stamp}"
                 )
                 continue
             left -= self._considered[session_id].bytes
             parent = self._parents.get(session_id)
             if parent in self._young and self._is_free(parent):
-                heappush(waiting, (self._young[parent].updated, parent))
+                heappush(waiting, (self._young[parent].updated_stamp, parent))
 
     def _is_free(self, session_id: str) -> bool:
         return all(fork in self.doomed for fork in self._children.get(session_id, ()))
@@ -314,11 +316,13 @@ class _Plan:
         graph = ForkGraph(self._backend)
         found = []
         for session_id, info in self._considered.items():
-            is_wanted = info.updated < cutoff and not (info.archived or info.metadata.get(PINNED))
+            is_wanted = info.updated_stamp < cutoff and not (
+                info.archived or info.metadata.get(PINNED)
+            )
             if is_wanted and session_id not in self.doomed:
                 with suppress(SessionDeleted, *UNREADABLE):
                     now = self._by_log(session_id, graph).info
-                    if now.updated < cutoff and not now.archived:
+                    if now.updated_stamp < cutoff and not now.archived:
                         found.append(now)
         return found
 
@@ -349,7 +353,12 @@ def _prune_one(backend: Backend, plan: _Plan, session_id: str, facts: dict[str, 
     if info is None:
         return  # a fork of it was kept
     record = announce(
-        backend, SESSION_PRUNED, session=session_id, seq=info.seq, updated=info.updated, **facts
+        backend,
+        SESSION_PRUNED,
+        session=session_id,
+        seq=info.seq,
+        updated=info.updated_stamp,
+        **facts,
     )
     try:
         with refusals_recorded(backend, [record]):

@@ -13,6 +13,7 @@ from zlib import crc32
 
 import msgspec
 
+from hansard import clock
 from hansard.backend.contract import LogReader
 from hansard.event import kinds
 from hansard.event.event import Event
@@ -70,15 +71,16 @@ def add_usage(one: Usage, other: Usage) -> Usage:
     )
 
 
-class State(msgspec.Struct, frozen=True):
+class State(clock.Dated, msgspec.Struct, frozen=True, rename=clock.STAMPS):
     """What a session's events add up to, without the messages.
 
     Attributes:
         seq: the seq of the last event; 0 for a session without events.
-        created: the time of the first event, as an RFC 3339 string; empty without events.
-        updated: the time of the last event.
+        created_stamp: `created` as RFC 3339 text in UTC; empty without events.
+        updated_stamp: `updated` as RFC 3339 text.
         parent: the id of the session that it was forked from; None if it is not a fork.
         forked_at: the parent's seq at which it was forked; 0 if it is not a fork.
+        forked_label: the name of the snapshot at which it was forked; empty if none was named.
         message_count: number of messages.
         metadata: the merged metadata.
         named: whether a person set the title; no program may overwrite it.
@@ -93,10 +95,11 @@ class State(msgspec.Struct, frozen=True):
     """
 
     seq: int = 0
-    created: str = ""
-    updated: str = ""
+    created_stamp: str = ""
+    updated_stamp: str = ""
     parent: str | None = None
     forked_at: int = 0
+    forked_label: str = ""
     message_count: int = 0
     metadata: dict[str, Any] = {}
     named: bool = False
@@ -134,11 +137,11 @@ def apply_all(state: State, events: list[Event]) -> State:
         step = _STEPS.get(kind)
         if step is not None:
             step(state, changes, event)
-    changes.setdefault("created", state.created or events[0].stamp)
+    changes.setdefault("created_stamp", state.created_stamp or events[0].stamp)
     return msgspec.structs.replace(
         state,
         seq=events[-1].seq,
-        updated=events[-1].stamp,
+        updated_stamp=events[-1].stamp,
         message_count=counts.get(kinds.MESSAGE_ADDED, 0),
         kinds=counts,
         **changes,
@@ -210,9 +213,10 @@ def _fork(state: State, changes: dict[str, Any], event: Event) -> None:
     if read is not None:
         # A fork inherits what was said, and not whether the parent was archived, closed or held.
         changes |= {
-            "created": event.stamp,
+            "created_stamp": event.stamp,
             "parent": read.parent,
             "forked_at": read.seq,
+            "forked_label": read.label,
             "archived": False,
             "closed": False,
             "holds": {},

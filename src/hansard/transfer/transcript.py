@@ -14,10 +14,12 @@ everything else, in case an escape is forgotten.
 import html
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from hansard.backend.contract import Chunk, LogReader, streamed
+from hansard.clock import moment
 from hansard.event import kinds, secrets
 from hansard.event.event import Event
 from hansard.event.kinds import (
@@ -59,7 +61,7 @@ class TranscriptEntry(NamedTuple):
 
     Attributes:
         seq: the seq of the event.
-        time: its time.
+        stamp: its time, as RFC 3339 text in UTC.
         kind: its kind.
         message: the message; None for another event.
         note: what happened, or what is special about the message.
@@ -67,11 +69,16 @@ class TranscriptEntry(NamedTuple):
     """
 
     seq: int
-    time: str
+    stamp: str
     kind: str
     message: dict[str, Any] | None
     note: str = ""
     details: str = ""
+
+    @property
+    def time(self) -> datetime | None:
+        """When it happened."""
+        return moment(self.stamp)
 
 
 class TranscriptPage(NamedTuple):
@@ -333,10 +340,10 @@ def _markdown_head(transcript: Transcript) -> str:
 
 def _markdown_entry(entry: TranscriptEntry) -> str:
     if entry.message is None:
-        shown = f"*{entry.seq} · {entry.time} · {_inline(entry.note)}*\n\n"
+        shown = f"*{entry.seq} · {entry.stamp} · {_inline(entry.note)}*\n\n"
         return shown + (_fenced(entry.details, "json") + "\n\n" if entry.details else "")
     parsed = parse(entry.message)
-    lines = [f"## {entry.seq} · {_inline(parsed.speaker)}", "", f"*{entry.time}*", ""]
+    lines = [f"## {entry.seq} · {_inline(parsed.speaker)}", "", f"*{entry.stamp}*", ""]
     if entry.note:
         lines += [f"*({_inline(entry.note)})*", ""]
     for part in parsed.shown(full=True):
@@ -499,7 +506,7 @@ def _html_head(transcript: Transcript) -> str:
 def _html_entry(entry: TranscriptEntry) -> str:
     place = f'<a href="#e{entry.seq}">{entry.seq}</a>'
     if entry.message is None:
-        note = f"{place} · {_time(entry.time)} · {_escaped(entry.note)}"
+        note = f"{place} · {_time(entry.stamp)} · {_escaped(entry.note)}"
         details = f"\n<pre>{_escaped(entry.details)}</pre>" if entry.details else ""
         if details:
             note = f"<details><summary>{note}</summary>{details}</details>"
@@ -511,7 +518,7 @@ def _html_entry(entry: TranscriptEntry) -> str:
     role = role_of(entry.message)
     return (
         f'<article class="{role if role in _COLORED else "other"}" id="e{entry.seq}">\n'
-        f"<header><b>{_escaped(parsed.speaker)}</b> {place} {_time(entry.time)} {note}</header>\n"
+        f"<header><b>{_escaped(parsed.speaker)}</b> {place} {_time(entry.stamp)} {note}</header>\n"
         f"{parts}</article>\n"
     )
 

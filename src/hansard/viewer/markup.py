@@ -181,7 +181,7 @@ def _add_note(found: list[PageItem], entry: "hansard.TranscriptEntry") -> None:
     if not isinstance(text, str):
         found.append(_event(entry))
         return
-    note = Note(entry.seq, entry.time, markdown(text[:_LONGEST]))
+    note = Note(entry.seq, entry.stamp, markdown(text[:_LONGEST]))
     place = next((place for place, item in enumerate(found) if item.seq == seq), len(found))
     if place == len(found):
         found.append(_event(entry))
@@ -217,7 +217,7 @@ def _message(
     role = _CLASSES.get(message.role, message.role)
     return PageItem(
         seq=entry.seq,
-        time=entry.time,
+        time=entry.stamp,
         kind=entry.kind,
         role=role if role in _ROLES else "other",
         speaker=message.speaker,
@@ -233,7 +233,7 @@ def _message(
 
 def _event(entry: "hansard.TranscriptEntry") -> PageItem:
     return PageItem(
-        entry.seq, entry.time, entry.kind, "", "", entry.note, entry.details, (),
+        entry.seq, entry.stamp, entry.kind, "", "", entry.note, entry.details, (),
         prompt=False, unfinished=False, pictures=0, usage=(),
     )  # fmt: skip
 

@@ -303,7 +303,7 @@ class _Tools:
         return {
             "session": id,
             "seq": seq,
-            "time": entry.time,
+            "time": entry.stamp,
             "json": text[offset:end],
             "next_offset": end if end < len(text) else None,
             "cite": _cite(id, seq),
@@ -351,7 +351,7 @@ class _Tools:
 
     def _entry(self, entry: "hansard.TranscriptEntry") -> dict[str, Any]:
         """Return an entry as a model reads it."""
-        found: dict[str, Any] = {"seq": entry.seq, "time": entry.time}
+        found: dict[str, Any] = {"seq": entry.seq, "time": entry.stamp}
         if entry.note:
             found["note"] = entry.note
         if entry.message is None:

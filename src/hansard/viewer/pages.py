@@ -412,7 +412,7 @@ class Lane(NamedTuple):
 
 def _lane(items: list[PageItem], entries: "Iterable[hansard.TranscriptEntry]") -> Lane:
     """Return how long things took between the entries of a page."""
-    times = {entry.seq: datetime.fromisoformat(entry.time) for entry in entries if entry.time}
+    times = {entry.seq: entry.time for entry in entries}
 
     def passed(before: int, after: int) -> float:
         one, other = times.get(before), times.get(after)
@@ -462,7 +462,7 @@ def _branches(
     placed: dict[int, list[dict[str, Any]]] = {}
     for info, kind in chosen:
         at = info.forked_at or 0 if kind == "fork" else 0
-        place = bisect_right(seqs, at) if at else bisect_right(times, info.created)
+        place = bisect_right(seqs, at) if at else bisect_right(times, info.created_stamp)
         if place and (place < len(items) or later is None):
             shown = row(site, info) | {"kind": kind, "after": at}
             placed.setdefault(seqs[place - 1], []).append(shown)
@@ -534,7 +534,7 @@ def time(site: Site, query: Query) -> dict[str, Any]:
         step = [entry for entry in changed.entries if entry.seq == seq]
     before = found.state(seq - 1) if seq else state
     following = next(found.events(after=seq), None)
-    wait = (_seconds(following.stamp) - _seconds(state.updated)) if following and seq else 0
+    wait = (following.time - state.updated).total_seconds() if following and state.updated else 0
     return {
         **_head(site, found, now),
         "then": site.clean(state),
@@ -548,10 +548,6 @@ def time(site: Site, query: Query) -> dict[str, Any]:
         "omitted": page.earlier,
         "size": _size(found, seq),
     }
-
-
-def _seconds(stamp: str) -> float:
-    return datetime.fromisoformat(stamp).timestamp()
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:

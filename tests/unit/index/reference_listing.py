@@ -21,8 +21,8 @@ HOUSEKEEPING = {
 #: What a listing can be sorted by.
 ORDERS: dict[str, Callable[[SessionInfo], Any]] = {
     "id": lambda info: info.id,
-    "created": lambda info: info.created,
-    "updated": lambda info: info.updated,
+    "created": lambda info: info.created_stamp,
+    "updated": lambda info: info.updated_stamp,
     "title": lambda info: info.title or "",
     "message_count": lambda info: info.message_count,
     "bytes": lambda info: info.bytes,
@@ -55,8 +55,8 @@ def describe(store: Store, session_id: str) -> SessionInfo:
         session_id,
         title=state.title,
         seq=state.seq,
-        created=own[0].stamp,
-        updated=happened[-1] if happened else own[0].stamp,
+        created_stamp=own[0].stamp,
+        updated_stamp=happened[-1] if happened else own[0].stamp,
         message_count=sum(event.kind == "message.added" for event in session.events()),
         bytes=size,
         input_tokens=sum(used.input_tokens for used in state.usage.values()),
@@ -114,8 +114,8 @@ def listing(
         for info in known
         if info.id.startswith(prefix)
         and all(same(info.metadata.get(key), said) for key, said in (where or {}).items())
-        and (since is None or info.updated >= stamp(since))
-        and (until is None or info.updated < stamp(until))
+        and (since is None or info.updated_stamp >= stamp(since))
+        and (until is None or info.updated_stamp < stamp(until))
         and title.casefold() in (info.title or "").casefold()
         and (workspace is None or info.workspace == str(workspace))
         and parent in {None, info.parent}

@@ -29,7 +29,7 @@ def some_filter(
     rng: random.Random, known: list[SessionInfo], folders: list[Path]
 ) -> dict[str, Any]:
     """Return random arguments of a listing."""
-    times = [datetime.fromisoformat(info.updated) for info in known if info.updated]
+    times = [info.updated for info in known if info.updated]
     times.append(datetime(2020, 1, 1, tzinfo=UTC))
     choices: dict[str, Callable[[], Any]] = {
         "prefix": lambda: rng.choice(["a", "a/", "a/1", "b/", "zzz", "B", "\U0010ffff"]),

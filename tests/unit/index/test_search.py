@@ -35,7 +35,7 @@ def test_a_hit_has_place_snippet_and_title(store: Store) -> None:
     assert hit.snippet == "the REFUND of my [31m order"
     assert [hit.snippet[start:end] for start, end in hit.matches] == ["REFUND"]
     assert hit.rank > 0
-    assert hit.time == [event.stamp for event in store.session("a").events()][1]
+    assert hit.time == [event.time for event in store.session("a").events()][1]
     say(store, "a", "word " * 300_000 + "zebra")
     (hit,) = store.search("zebra")
     assert hit.snippet.startswith("…")
@@ -139,7 +139,7 @@ def test_filters(store: Store) -> None:
     assert places(store, "apple", session="x/b", prefix="y/") == []
     assert places(store, "apple", session="none") == []
     assert places(store, "apple", role="assistant") == [("x/b", 1)]
-    cut = datetime.fromisoformat(store.session("y/a").state().created)
+    cut = store.session("y/a").state().created
     assert places(store, "apple", since=cut) == [("y/a", 1)]
     assert places(store, "apple", until=cut) == [("x/a", 1), ("x/b", 1)]
     later = datetime.now(UTC) + timedelta(days=1)

@@ -22,7 +22,7 @@ def counted(store: Store) -> StoreStats:
     days: dict[str, Counter[str]] = {}
     models: dict[str, Usage] = {}
     for info in readable:
-        days.setdefault(info.created[:10], Counter())["sessions"] += 1
+        days.setdefault(info.created_stamp[:10], Counter())["sessions"] += 1
         for event in reference_listing.own_events(store.session(info.id)):
             day = days.setdefault(event.stamp[:10], Counter())
             day["events"] += 1

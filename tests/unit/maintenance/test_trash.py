@@ -357,7 +357,7 @@ def test_the_record_says_what_was_pruned_and_why(store: Store, tmp_path: Path) -
     """N-65: the record has ids, seqs, times and options, and no content."""
     say(store, "s", days=9, content="sk-very-secret").set_metadata(user="u7")
     store.session("s").set_workspace(tmp_path)
-    before = store.sessions().items[0].updated
+    before = store.sessions().items[0].updated_stamp
     store.prune(older_than=2 * DAY, keep_last=0, workspace=tmp_path, prefix="s")
     (event,) = store.audit()
     assert event.kind == "session.pruned"

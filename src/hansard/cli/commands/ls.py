@@ -240,7 +240,7 @@ def related(store: "hansard.Store", infos: "Iterable[hansard.SessionInfo]") -> d
             continue
         # A parent younger than its fork is another session with a reused id, or the clock was set back: ask
         # the log.
-        earlier = above.created <= info.created or not above.created or not info.created
+        earlier = not info.created_stamp or above.created_stamp <= info.created_stamp
         if earlier or (not above.damaged and info.id in store.session(above.id).children()):
             parents[info.id] = above.id
     return parents
@@ -252,7 +252,7 @@ def forest(
     """Return sessions in the order of the tree: forks under their parents, oldest first."""
     listed = list(infos)
     below: dict[str, list[hansard.SessionInfo]] = {}
-    for info in sorted(listed, key=lambda info: (info.created, info.id)):
+    for info in sorted(listed, key=lambda info: (info.created_stamp, info.id)):
         if info.id in parents:
             below.setdefault(parents[info.id], []).append(info)
     done: set[str] = set()
