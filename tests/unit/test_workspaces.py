@@ -96,7 +96,7 @@ def test_housekeeping_is_not_activity(store: Store, how: str) -> None:
     store.delete("only metadata")
     old = say(store, "old", hours=5)
     say(store, "new", hours=1)
-    before = store.sessions(prefix="old").items[0].updated
+    before = store.sessions(prefix="old").items[0].updated_stamp
     do: dict[str, Callable[[], object]] = {
         "title": lambda: old.set_title("T"),
         "metadata": lambda: old.set_metadata(user="u7"),
@@ -107,10 +107,10 @@ def test_housekeeping_is_not_activity(store: Store, how: str) -> None:
     for _ in range(2):
         do[how]()
     assert latest(store, archived=True) == "new"
-    assert store.sessions(prefix="old").items[0].updated == before
+    assert store.sessions(prefix="old").items[0].updated_stamp == before
     old.add_message({"role": "user", "content": "more"})
     assert latest(store, archived=True) == "old"
-    assert store.sessions(prefix="old").items[0].updated > before
+    assert store.sessions(prefix="old").items[0].updated_stamp > before
 
 
 def test_latest_writes_nothing(tmp_path: Path, local: Path) -> None:
