@@ -4,6 +4,7 @@ A segment gets its name complete, with header and first records, or not at all (
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -75,27 +76,30 @@ def replace_segment(directory: int, segment: Segment, content: bytes) -> Segment
 
     `content`: the header of the new segment. The caller holds the lock, and the sealed segment is durable.
     """
-
-    def sync() -> None:
-        with disk.reporting("sync", segment.path, _NOT_ACKNOWLEDGED):
-            disk.sync_directory(directory)
-
-    def publish(temporary: str) -> None:
-        # A leftover of the same name would be taken for this segment, and its events would be lost.
-        leftovers = sealed_files(directory, segment.start.seq + 1)[1]
-        for leftover in leftovers:
-            disk.remove(directory, leftover)
-        if leftovers:
-            sync()
-        # First the second name, then the new file under the first: there is a log at every moment.
-        _name_twice(directory, segment)
-        # A power cut may keep the later of two changes and not the earlier one: then only the new file
-        # would have a name.
-        sync()
-        disk.move(directory, temporary, directory, names.LOG)
-        sync()
-
+    # No function in a function: Python 3.11 loses what it refers to if the memory for it is missing.
+    publish = partial(_publish_next, directory, segment)
     return _create(directory, segment.path, segment.session_id, content, publish)
+
+
+def _publish_next(directory: int, segment: Segment, temporary: str) -> None:
+    # A leftover of the same name would be taken for this segment, and its events would be lost.
+    leftovers = sealed_files(directory, segment.start.seq + 1)[1]
+    for leftover in leftovers:
+        disk.remove(directory, leftover)
+    if leftovers:
+        _sync_names(directory, segment)
+    # First the second name, then the new file under the first: there is a log at every moment.
+    _name_twice(directory, segment)
+    # A power cut may keep the later of two changes and not the earlier one: then only the new file
+    # would have a name.
+    _sync_names(directory, segment)
+    disk.move(directory, temporary, directory, names.LOG)
+    _sync_names(directory, segment)
+
+
+def _sync_names(directory: int, segment: Segment) -> None:
+    with disk.reporting("sync", segment.path, _NOT_ACKNOWLEDGED):
+        disk.sync_directory(directory)
 
 
 def _create(

@@ -129,15 +129,15 @@ DURABILITY = (
     Mutant(
         "the second name of a sealed segment is not synced before the first one goes",
         "log/segment.py",
-        "        sync()\n        disk.move(directory, temporary,",
-        "        disk.move(directory, temporary,",
+        "    _sync_names(directory, segment)\n    disk.move(directory, temporary,",
+        "    disk.move(directory, temporary,",
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
     Mutant(
         "what a repair replaced is still there when the next segment is sealed",
         "log/segment.py",
-        "            disk.remove(directory, leftover)\n",
-        "            pass\n",
+        "        disk.remove(directory, leftover)\n",
+        "        pass\n",
         (
             "tests/faults/test_repair.py::test_leftovers_of_a_repair_are_ignored_and_removed_by_the_next_seal",
         ),
