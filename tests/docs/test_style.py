@@ -30,6 +30,8 @@ TEXTS = sorted(
 )
 _CODE = re.compile(r"^```[\s\S]*?^```$|^(?: {4}|\t).*$|`[^`\n]*`", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+#: Where a second sentence begins in a line. A number at its beginning ends with a point too.
+_SECOND = re.compile(r"(?<!\b\d\.)(?<!\b\d\d\.)(?<=[a-z0-9)`\]\"E%][.!?]) (?=[A-Z\[*\"(`])")
 #: Words to avoid, because there is a standard one.
 _AVOIDED = re.compile(
     r"\b(whoever|nobody|somebody|anybody|everybody|anew|for ever|be it|so many|the like|of its own|"
@@ -79,6 +81,7 @@ def test_lines_are_short(page: Path) -> None:
     text = re.sub(r"^```[\s\S]*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE)
     lines = [line for line in text.splitlines() if not line.startswith(("|", "    ", "!"))]
     assert not [line for line in lines if len(line) > 200]
+    assert not [line for line in _lines(page) if _SECOND.search(line)]
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=_name)
