@@ -93,7 +93,7 @@ class Tab:
 
     def __init__(self, browser: Any, served: Running | Path, **how: Any) -> None:
         files = isinstance(served, Path)
-        self.origin = f"file://{served}/" if files else f"http://{served.host}/"
+        self.origin = f"file://{served}/" if isinstance(served, Path) else f"http://{served.host}/"
         context = browser.new_context(base_url=self.origin, **how)
         context.add_init_script(_WATCH)
         context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -23,6 +23,7 @@ from tools.bench import (
     everyday,
     goals,
     index,
+    pages,
     postgres,
     processes,
 )
@@ -40,6 +41,7 @@ GROUPS: dict[str, list[Callable[[Path], Result]]] = {
     "contention": contention.ALL,
     "compaction": [*compaction.ALL, *during_compaction.ALL],
     "index": index.ALL,
+    "pages": pages.ALL,
     "postgres": postgres.ALL,
     "goals": goals.ALL,
 }

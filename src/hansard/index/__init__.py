@@ -121,11 +121,13 @@ class DayStats(msgspec.Struct, frozen=True):
         sessions: number of sessions that began.
         events: number of events that were appended.
         messages: number of these that are messages.
+        tokens: what models were recorded to read and write.
     """
 
     sessions: int = 0
     events: int = 0
     messages: int = 0
+    tokens: int = 0
 
 
 class StoreStats(msgspec.Struct, frozen=True):
@@ -143,6 +145,7 @@ class StoreStats(msgspec.Struct, frozen=True):
         days: what each day (UTC, `2026-01-31`) added, of the sessions that still exist.
         models: calls, tokens and cost, by model.
         workspaces: number of sessions of each directory.
+        tools: number of calls, and of failed ones, by tool.
     """
 
     sessions: int = 0
@@ -156,6 +159,7 @@ class StoreStats(msgspec.Struct, frozen=True):
     days: dict[str, DayStats] = {}
     models: dict[str, Usage] = {}
     workspaces: dict[str, int] = {}
+    tools: dict[str, tuple[int, int]] = {}
 
     @property
     def compression(self) -> float:

@@ -5,28 +5,40 @@ all of a session, also what was compacted, which a listing never does. So it hap
 the result is stored, and continued when the session has grown.
 """
 
+import re
 from collections import Counter
-from typing import Final
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any, Final
 
 import msgspec
 
 from hansard.backend.contract import Backend, LogReader
 from hansard.errors import UNREADABLE, SessionDeleted
+from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, USAGE_RECORDED
 from hansard.index import DayStats, StoreStats
 from hansard.index.catalog import Progress
 from hansard.index.listing import SessionFilter, clause
 from hansard.index.sqlite_storage import Storage
+from hansard.message.parse import failed, parse
 from hansard.state import fold, redaction
 from hansard.state.fold import State, Usage
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """What happened in a session up to a seq: events and messages by day (UTC), and usage by model."""
+    """What happened in a session up to a seq.
+
+    Attributes:
+        days: events, messages and tokens by day (UTC).
+        usage: usage by model.
+        tools: calls and failures by tool.
+    """
 
     seq: int = 0
-    days: dict[str, tuple[int, int]] = {}
+    days: dict[str, tuple[int, int, int]] = {}
     usage: dict[str, Usage] = {}
+    tools: dict[str, list[int]] = {}
 
 
 _decode: Final = msgspec.json.Decoder(Tally).decode
@@ -37,17 +49,38 @@ _FRESH: Final = "t.seq = s.seq AND t.bytes = s.bytes"
 def count(log: LogReader, before: Tally, upto: int) -> Tally:
     """Return what happened in a session itself up to a seq; `before`: what was counted already."""
     redactions = redaction.of(log.controls())
-    days = dict(before.days)
+    days = {day: [*counts] for day, counts in before.days.items()}
+    tools = {name: [*counts] for name, counts in before.tools.items()}
+    names: dict[str, str] = {}
     state = State(usage=before.usage)
     for chunk in log.read(before.seq, upto):
         events = chunk.events()
         for event in events:
-            day = event.stamp[:10]
-            there, messages = days.get(day, (0, 0))
-            days[day] = (there + 1, messages + (event.kind == MESSAGE_ADDED))
+            added = event.kind == MESSAGE_ADDED
+            _add(days, event.stamp[:10], (1, added, 0))
+            if added and _CALLS.search(event.raw):
+                _count_calls(redactions.mask(event).message, tools, names)
         used = [redactions.mask(event) for event in events if event.kind == USAGE_RECORDED]
+        for event in used:
+            record = kinds.read(USAGE_RECORDED, event.raw)
+            if record is not None:
+                _add(days, event.stamp[:10], (0, 0, record.input_tokens + record.output_tokens))
         state = fold.apply_all(state, used)
-    return Tally(upto, days, state.usage)
+    return Tally(upto, {day: tuple(counts) for day, counts in days.items()}, state.usage, tools)  # type: ignore[misc] # three
+
+
+#: What a message with a call or a result contains, in every known shape.
+_CALLS: Final = re.compile(rb"(?i)tool|function|call")
+
+
+def _count_calls(message: Any, tools: dict[str, list[int]], names: dict[str, str]) -> None:
+    """Add the calls of a message, and the failed ones among its results."""
+    for part in parse(message).parts if isinstance(message, dict) else ():
+        if part.kind == "call":
+            names[part.call_id] = part.name
+            _add(tools, part.name, (1, 0))
+        elif failed(message, part):
+            _add(tools, part.name or names.get(part.call_id, ""), (0, 1))
 
 
 def refresh(
@@ -95,6 +128,7 @@ def stats(
     workspaces: Counter[str] = Counter()
     #: Sessions, events and messages of each day.
     days: dict[str, list[int]] = {}
+    tools: dict[str, list[int]] = {}
     models: dict[str, Usage] = {}
     for n, damaged, archived, forked, workspace, created, size, saved, data in rows:
         if n in deleted:
@@ -107,10 +141,12 @@ def stats(
         if workspace is not None:
             workspaces[workspace] += 1
         counted = _decode(data)
-        _add(days, created[:10], (1, 0, 0))
-        for day, (events, messages) in counted.days.items():
-            _add(days, day, (0, events, messages))
+        _add(days, created[:10], (1, 0, 0, 0))
+        for day, (events, messages, tokens) in counted.days.items():
+            _add(days, day, (0, events, messages, tokens))
             total.update(events=events, messages=messages)
+        for tool, counts in counted.tools.items():
+            _add(tools, tool, counts)
         for model, used in counted.usage.items():
             models[model] = fold.add_usage(models.get(model, Usage()), used)
     return StoreStats(
@@ -118,9 +154,10 @@ def stats(
         days={day: DayStats(*days[day]) for day in sorted(days)},
         models={model: models[model] for model in sorted(models)},
         workspaces=dict(sorted(workspaces.items())),
+        tools={name: (calls, bad) for name, (calls, bad) in sorted(tools.items())},
     )
 
 
-def _add(sums: dict[str, list[int]], key: str, values: tuple[int, ...]) -> None:
-    before = sums.get(key) or [0] * len(values)
-    sums[key] = [one + more for one, more in zip(before, values, strict=True)]
+def _add(sums: dict[str, list[int]], key: str, values: Iterable[int]) -> None:
+    before = sums.get(key) or repeat(0)
+    sums[key] = [one + more for one, more in zip(before, values, strict=False)]

@@ -250,6 +250,26 @@ def _is_text(block: object) -> bool:
 # -- the walker ---------------------------------------------------------------------------------
 
 
+def failed(message: Message, part: ContentPart) -> bool:
+    """Return whether a part is the result of a call that failed, as far as its framework says."""
+    inner = message.get("message")
+    inner = inner if isinstance(inner, Mapping) else message
+    blocks = next(
+        (inner[name] for name in ("content", "parts") if isinstance(inner.get(name), list)), ()
+    )
+    block = blocks[part.slot] if part.slot < len(blocks) else message
+    block = block.get("toolResult", block) if isinstance(block, Mapping) else message
+    return (
+        part.kind == "result"
+        and isinstance(block, Mapping)
+        and (
+            block.get("is_error") is True
+            or "error" in (block.get("status"), message.get("status"))
+            or block.get("part_kind") == "retry-prompt"
+        )
+    )
+
+
 def walk(message: Message) -> Iterator[ContentPart]:
     """Yield the parts of a message, in order."""
     role, content = message.get("role"), message.get("content")

@@ -7,7 +7,7 @@ sees it, unless the server was started with `--unredacted`.
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
@@ -208,7 +208,7 @@ def session(site: Site, query: Query) -> dict[str, Any]:
     role, tool = query.get("role", ""), query.get("tool", "")
     wanted = _filter(role, tool)
     entries, earlier, later = _window(site, found, query, view, at, wanted)
-    state = found.state(at)
+    state = found.state(at) if at else _now(site, found)
     items = markup.items(entries, raw="raw" in query)
     keep = {key: value for key, value in query.items() if key in _KEPT and value}
     return {
@@ -234,7 +234,9 @@ def session(site: Site, query: Query) -> dict[str, Any]:
         "around": query.get("around", ""),
         "rail": _rail(items),
         "lane": _lane(items, entries),
-        "branches": {} if site.static or "part" in query else _branches(site, found, items, later),
+        "branches": {}
+        if site.static or "part" in query
+        else _branches(site, state if at else None, found, items, later),
         "files": _files(entries),
         "model_view": _size(found, at) if view == "model" else None,
     }
@@ -242,6 +244,20 @@ def session(site: Site, query: Query) -> dict[str, Any]:
 
 #: The parameters that links within a session keep.
 _KEPT: Final = frozenset({"view", "at", "role", "tool", "raw", "focus"})
+
+
+def _now(site: Site, found: "hansard.Session") -> "hansard.State":
+    """Return what a session adds up to, from the index: to fold 100,000 messages takes 0.3 s."""
+    info = next(iter(site.store.sessions(prefix=found.id, limit=1)), None)
+    if info is None or info.id != found.id or info.damaged:
+        return found.state()
+    fields = ("seq", "created_stamp", "updated_stamp", "parent", "forked_at", "message_count", "metadata",
+              "archived", "closed")  # fmt: skip
+    used = hansard.Usage(
+        input_tokens=info.input_tokens, output_tokens=info.output_tokens, cost=info.cost
+    )
+    known: dict[str, Any] = {name: getattr(info, name) for name in fields}
+    return hansard.State(**known, snapshots=found.snapshots, usage={"": used})
 
 
 def _head(site: Site, found: "hansard.Session", state: "hansard.State") -> dict[str, Any]:
@@ -449,7 +465,11 @@ _LAST: Final = itemgetter(-1)
 
 
 def _branches(
-    site: Site, found: "hansard.Session", items: list[PageItem], later: int | None
+    site: Site,
+    then: "hansard.State | None",
+    found: "hansard.Session",
+    items: list[PageItem],
+    later: int | None,
 ) -> dict[int, list[dict[str, Any]]]:
     """Return the forks of a session, and the sessions of its subagents, by the items that they follow.
 
@@ -463,7 +483,8 @@ def _branches(
     for info, kind in chosen:
         at = info.forked_at or 0 if kind == "fork" else 0
         place = bisect_right(seqs, at) if at else bisect_right(times, info.created_stamp)
-        if place and (place < len(items) or later is None):
+        known = then is None or (at <= then.seq if at else info.created_stamp <= then.updated_stamp)
+        if known and place and (place < len(items) or later is None):
             shown = row(site, info) | {"kind": kind, "after": at}
             placed.setdefault(seqs[place - 1], []).append(shown)
     return placed
@@ -604,6 +625,7 @@ def compare(site: Site, query: Query) -> dict[str, Any]:
         "base": site.clean(found.base) if found.base else None,
         "first": first,
         "shared": markup.items(shared.entries) if first else [],
+        "earlier": shared.earlier,
         "calls": site.clean(found.calls[:_COMPARED]),
         "same": found.same,
         "sides": sides,
@@ -655,7 +677,17 @@ def stats(site: Site, query: Query) -> dict[str, Any]:
     prefix = query.get("prefix", "")
     found = site.store.stats(prefix=prefix)
     largest = site.store.sessions(prefix=prefix, order="-bytes", limit=10).items
-    days = sorted(found.days.items())[-60:]
+    last = date.fromisoformat(max(found.days, default="1970-01-01"))
+    known = [date.fromisoformat(day) for day in found.days]
+    first = max(min(known, default=last), last - timedelta(days=59))
+    length = max((last - first).days, 13)
+    names = [f"{last - timedelta(days=back)}" for back in range(length, -1, -1)]
+    days = [(day, found.days.get(day, hansard.DayStats())) for day in names]
+    plots = [
+        (name, max((value for _, value in values), default=0), values)
+        for name in ("messages", "tokens")
+        if (values := [(day, getattr(added, name)) for day, added in days])
+    ]
     models = sorted(
         found.models.items(),
         key=lambda one: (-one[1].cost, -one[1].input_tokens - one[1].output_tokens),
@@ -663,8 +695,8 @@ def stats(site: Site, query: Query) -> dict[str, Any]:
     return {
         "prefix": prefix,
         "stats": found,
-        "days": [(day, added.messages) for day, added in days],
-        "most": max((added.messages for _, added in days), default=0),
+        "plots": [plot for plot in plots if plot[1]],
+        "tools": sorted(site.clean(found.tools).items(), key=lambda one: -one[1][0])[:15],
         "models": [(site.clean(model), used) for model, used in models],
         "workspaces": sorted(site.clean(found.workspaces).items(), key=lambda one: -one[1])[:10],
         "largest": [row(site, info) for info in largest if info.bytes],

@@ -28,6 +28,8 @@ def counted(store: Store) -> StoreStats:
             day["events"] += 1
             day["messages"] += event.kind == "message.added"
             if event.kind == "usage.recorded" and "model" in event.data:
+                names = ("input_tokens", "output_tokens")
+                day["tokens"] += sum(event.data.get(name, 0) for name in names)
                 add(models, event)
     return StoreStats(
         sessions=len(infos),
@@ -122,3 +124,37 @@ def test_scrubbed_usage_leaves_the_totals(store: Store) -> None:
     session.scrub("secret-model")
     assert "secret-model" not in store.stats().models
     assert store.stats().models["m"].input_tokens == 7
+
+
+def test_calls_and_failures_are_counted_by_tool(store: Store) -> None:
+    """Calls of each framework count once, failed results too, also when a session has grown since."""
+    session = store.session("s")
+    call = {"id": "c", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    session.add_messages(
+        [
+            {"role": "user", "content": "no call, only the word function"},
+            {"role": "assistant", "content": None, "tool_calls": [call, {**call, "id": "d"}]},
+            {"role": "tool", "tool_call_id": "c", "content": "found"},
+            {"role": "tool", "tool_call_id": "d", "content": "timeout", "status": "error"},
+        ]
+    )
+    assert store.stats().tools == {"find": (2, 1)}
+    used = {"type": "tool_use", "id": "e", "name": "read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "e", "content": "no file", "is_error": True}
+    bedrock = {"toolResult": {"toolUseId": "f", "status": "error", "content": [{"text": "no"}]}}
+    session.add_messages(
+        [
+            {"role": "assistant", "content": [{"type": "text", "text": "So:"}, used]},
+            {"role": "user", "content": [{"type": "text", "text": "Here:"}, result]},
+            {"role": "assistant", "content": [{"toolUse": {"toolUseId": "f", "name": "ask", "input": {}}}]},
+            {"role": "user", "content": [bedrock]},
+            {"kind": "response", "parts": [
+                {"part_kind": "tool-call", "tool_name": "add", "tool_call_id": "g"}]},
+            {"kind": "request", "parts": [
+                {"part_kind": "retry-prompt", "tool_name": "add", "tool_call_id": "g", "content": "x"}]},
+            {"role": "tool", "content": 7, "tool_calls": 3, "message": "tool"},
+        ]
+    )  # fmt: skip
+    assert store.stats().tools == {"add": (1, 1), "ask": (1, 1), "find": (2, 1), "read": (1, 1)}
+    store.session("s").record_usage(model="m", input_tokens=5, output_tokens=2)
+    assert [day.tokens for day in store.stats().days.values()] == [7]
