@@ -648,7 +648,12 @@ class Store:
     # -- maintenance ----------------------------------------------------------------------------
 
     def compact(
-        self, *, prefix: str = "", progress: Progress | None = None, vacuum: bool = False
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        prefix: str = "",
+        progress: Progress | None = None,
+        vacuum: bool = False,
     ) -> "CompactReport":
         """Compact sessions: compress them and erase redacted data.
 
@@ -656,6 +661,7 @@ class Store:
         nothing to erase. `session.compact()` compacts these, too.
 
         Args:
+            ids: only these sessions; missing ones are skipped.
             prefix: only sessions whose ids begin with this.
             progress: called with the number of sessions that are done, and their total.
             vacuum: PostgreSQL: then rewrite the tables, so that no page contains erased data. Readers and
@@ -663,7 +669,8 @@ class Store:
         """
         from hansard.maintenance.compact import compact_store
 
-        wanted = (found for found in self._backend.ids() if found.startswith(prefix))
+        known = self._backend.ids() if ids is None else ids
+        wanted = (found for found in known if found.startswith(prefix))
         return compact_store(self._backend, wanted, progress=progress, vacuum=vacuum)
 
     def verify(self) -> "StoreReport":

@@ -77,10 +77,13 @@ def test_a_session_that_would_grow_is_left_alone(tmp_path: Path) -> None:
         session.add_message({"role": "user", "content": "Never mind."})
         session.revert("before tools")
     before = tree(tmp_path / "sessions")
-    done = hansard("compact", "--all", store=tmp_path)
-    assert (done.code, done.err) == (0, "")
-    assert done.out == "nothing was rewritten: there is nothing to erase, and no bytes to save\n"
-    assert tree(tmp_path / "sessions") == before
+    for words in (["--all"], ["s3"]):
+        done = hansard("compact", *words, store=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        assert (
+            done.out == "nothing was rewritten: there is nothing to erase, and no bytes to save\n"
+        )
+        assert tree(tmp_path / "sessions") == before
     with library.open(tmp_path, durability="os") as store:
         store.session("s3").redact(1)
     done = hansard("compact", "--all", store=tmp_path)

@@ -131,12 +131,13 @@ def test_other_shells_are_offered_only_what_needs_no_quoting(tmp_path: Path) -> 
     assert "PWNED" not in done.out
 
 
-def test_names_kinds_and_metadata_are_offered(tmp_path: Path) -> None:
-    """Snapshot names and kinds of the named session, and metadata of the store, are offered, quoted."""
+def test_names_kinds_metadata_and_models_are_offered(tmp_path: Path) -> None:
+    """Snapshot names and kinds of the named session, and metadata and models of the store, are offered."""
     with library.open(tmp_path, durability="os") as store:
         session = store.create("a", metadata={"user": "u7", "plan": "a b", "title": "T"})
         session.append("x.todo", {})
         session.snapshot("before $(x)")
+        session.record_usage(model="large", input_tokens=1)
 
     def offered(line: str, word: str) -> list[str]:
         asked = {"_HANSARD_COMPLETE": "bash_complete", "COMP_LINE": line, "COMP_WORD": word}
@@ -148,4 +149,6 @@ def test_names_kinds_and_metadata_are_offered(tmp_path: Path) -> None:
     assert offered("hansard replay a --kind x", "x") == ["plain,x.todo"]
     assert offered("hansard ls --where user=", "") == ["plain,u7"]
     assert offered("hansard add a --meta pl", "pl") == ["plain,plan=a\\ b"]
+    assert offered("hansard diff a@b", "a@b") == ["plain,a@before\\ \\$\\(x\\)"]
+    assert offered("hansard stats --model ", "") == ["plain,large"]
     assert offered("hansard revert none ", "") == [""]

@@ -36,6 +36,8 @@ def test_a_pipe_gets_numbers(store: Path) -> None:
     assert ["DAY", "SESSIONS", "EVENTS", "MESSAGES"] in [line.split() for line in lines]
     assert ["m", "1", "1000", "0", "0", "20", "0", "0.5"] in [line.split() for line in lines]
     assert "█" not in told.out
+    assert hansard("stats", "--model", "m", "--json", store=store).json["models"].keys() == {"m"}
+    assert "MODEL" not in hansard("stats", "--model", "x", store=store).out
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -179,36 +180,32 @@ def _named(ctx: click.Context) -> str:
     return ctx.params.get("session_id") or next(iter(ctx.args), "")
 
 
-def complete_kinds(
-    ctx: click.Context,
-    param: click.Parameter,  # noqa: ARG001 - click's signature
-    incomplete: str,
-) -> "list[CompletionItem]":
+def _completer(
+    find: "Callable[[click.Context, hansard.Store], Iterable[tuple[str, Any]]]",
+) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
+    """Return a function that completes an option's value with what `find` returns."""
+    return lambda ctx, _, incomplete: completed(ctx, incomplete, partial(find, ctx))
+
+
+def _kinds(ctx: click.Context, store: "hansard.Store") -> Iterable[tuple[str, Any]]:
     """Return the kinds of the latest events of the named session."""
-
-    def kinds(store: "hansard.Store") -> Iterable[tuple[str, Any]]:
-        session = store.session(_named(ctx))
-        latest = session.events(after=max(session.seq - _LATEST, 0))
-        return sorted({(event.kind, None) for event in latest})
-
-    return completed(ctx, incomplete, kinds)
+    session = store.session(_named(ctx))
+    latest = session.events(after=max(session.seq - _LATEST, 0))
+    return sorted({(event.kind, None) for event in latest})
 
 
-def complete_metadata(
-    ctx: click.Context,
-    param: click.Parameter,  # noqa: ARG001 - click's signature
-    incomplete: str,
-) -> "list[CompletionItem]":
-    """Return KEY=VALUE of the latest sessions."""
+def _metadata(_: click.Context, store: "hansard.Store") -> Iterable[tuple[str, Any]]:
+    """Yield KEY=VALUE of the latest sessions."""
+    for info in store.sessions(order="-updated", limit=_OFFERED):
+        for key, value in info.metadata.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            if key != "title" and len(text) <= _LONGEST:
+                yield f"{key}={text}", None
 
-    def pairs(store: "hansard.Store") -> Iterable[tuple[str, Any]]:
-        for info in store.sessions(order="-updated", limit=_OFFERED).items:
-            for key, value in info.metadata.items():
-                text = value if isinstance(value, str) else json.dumps(value)
-                if key != "title" and len(text) <= _LONGEST:
-                    yield f"{key}={text}", None
 
-    return completed(ctx, incomplete, pairs)
+complete_kinds: Final = _completer(_kinds)
+complete_metadata: Final = _completer(_metadata)
+complete_models: Final = _completer(lambda _, store: dict.fromkeys(store.stats().models).items())
 
 
 class PlaceType(Parsed):
@@ -245,15 +242,27 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         incomplete: str,
     ) -> "list[CompletionItem]":
         """Return the sessions whose ids start with a text."""
+        return completed(ctx, incomplete, partial(self.find, incomplete))
 
-        def ids(store: "hansard.Store") -> Iterable[tuple[str, Any]]:
-            found = store.sessions(prefix=incomplete, limit=_OFFERED).items
-            return [(info.id, info.title) for info in found]
+    def find(self, incomplete: str, store: "hansard.Store") -> Iterable[tuple[str, Any]]:
+        """Return ids that start with a text, with the titles."""
+        found = store.sessions(prefix=incomplete, limit=_OFFERED)
+        return [(info.id, info.title) for info in found]
 
-        return completed(ctx, incomplete, ids)
+
+class SessionPoint(SessionId):
+    """The id of a session, or ID@NAME; the Tab key completes both."""
+
+    def find(self, incomplete: str, store: "hansard.Store") -> Iterable[tuple[str, Any]]:
+        """Return ids; after an `@`, the snapshot names of the session before it."""
+        session_id, sign, _ = incomplete.rpartition("@")
+        names = store.session(session_id).snapshots if sign and session_id else {}
+        points = [(f"{session_id}@{name}", f"seq {seq}") for name, seq in names.items()]
+        return [*super().find(incomplete, store), *points]
 
 
 SESSION: Final = SessionId()
+SESSION_POINT: Final = SessionPoint()
 
 #: The argument of commands on one session, and on several.
 session_argument = click.argument("session_id", metavar="ID", type=SESSION)

@@ -258,6 +258,8 @@ def line_of(event: "hansard.Event", length: int | None) -> str:
     message = event.data.get("message")
     if event.kind in {"message.added", "summary.added"} and isinstance(message, dict) and message:
         return brief(message, length)
+    if event.data.get("redacted"):
+        return "(redacted message)"
     said = _sentence(event.kind, event.data, full=length is None)
     return cell("".join(piece if isinstance(piece, str) else piece[0] for piece in said))
 

@@ -165,8 +165,8 @@ class _Stepper:
         self._bottom = max(len(body) - self._page, 0)
         self._top = min(self._top, self._bottom)
         shown = body[self._top : self._top + self._page]
-        seq = self._seqs[self._place]
-        head = f"{cell(self._session.id)} — event {seq}, {self._place + 1} of {len(self._seqs)}"
+        place = f"{self._place + 1} of {len(self._seqs)}"
+        head = f"{cell(self._session.id)} — event {self._seqs[self._place]}, {place}"
         if self._bottom:
             head += f", lines {self._top + 1} to {self._top + len(shown)} of {len(body)}"
         foot = self._note or _HELP
@@ -179,7 +179,9 @@ class _Stepper:
         console.file.write("\x1b[H")
         self._print(head, "reverse", width, "\n")
         for place in before:
-            text = f"{self._seqs[place]:>4}  {line_of(self._event(place), width)}"
+            seq = self._seqs[place]
+            mark = self._mark(seq)
+            text = f"{seq:>4}  {f'({mark}) ' * bool(mark)}{line_of(self._event(place), width)}"
             self._print(text, "dim", width, "\n")
         lines = shown + [""] * (self._page - len(shown))
         console.file.write("".join(f"\x1b[2K{line}\n" for line in lines))

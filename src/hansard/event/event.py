@@ -82,7 +82,7 @@ def repeated(
     # A repair and a redacted copy replace the kind that an event had.
     if first != given and EVENT_LOST not in first and MESSAGE_REDACTED not in first:
         raise InvalidEvent(
-            f"session {session_id!r}: key {key!r} was used for {len(stored)} events ({first:.80}), "
-            f"and is given for {len(drafts)} ({given:.80}); nothing was appended. Use another key"
+            f"session {session_id!r}: key {key!r} was used for {first:.80} and is given for "
+            f"{given:.80}; nothing was appended. Use another key"
         )
     return [msgspec.structs.replace(event, repeated=True) for event in stored]

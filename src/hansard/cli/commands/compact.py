@@ -2,10 +2,9 @@
 
 import click
 
-import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, check_targets, define, session_of
-from hansard.cli.screen import Screen, many, size
+from hansard.cli.screen import many, size
 
 
 @define(
@@ -22,8 +21,8 @@ def command(
 ) -> int | None:
     """Compress sessions and erase redacted data.
 
-    With --all, short sessions that would not become smaller, and have nothing to erase, stay as they are. No
-    view changes, and writers and readers continue. An interrupt leaves each session as it was, or compacted.
+    Short sessions that would not become smaller, and have nothing to erase, stay as they are. No view
+    changes, and writers and readers continue. An interrupt leaves each session as it was, or compacted.
 
     In PostgreSQL, pages of the tables contain erased data until --vacuum rewrites them. Readers and writers
     of the store wait for that. Files do not need it.
@@ -35,8 +34,9 @@ def command(
     if vacuum and not everything:
         raise click.UsageError("--vacuum needs --all: it rewrites the tables of all sessions")
     with call.writing() as store:
-        session_ids = tuple(session_of(store, session_id).id for session_id in session_ids)
-        report = _compact(call.screen, store, session_ids, vacuum=vacuum)
+        wanted = [session_of(store, session_id).id for session_id in session_ids] or None
+        with call.screen.progress("compacting", unit="sessions") as progress:
+            report = store.compact(wanted, vacuum=vacuum, progress=progress)
     screen = call.screen
     screen.document(report)
     if report.sessions:
@@ -51,29 +51,3 @@ def command(
         screen.line("tables rewritten: no page contains erased data")
     screen.failures(report.failed)
     return FAILED if report.failed else None
-
-
-def _compact(
-    screen: Screen,
-    store: "hansard.Store",
-    session_ids: tuple[str, ...],
-    *,
-    vacuum: bool,
-) -> "hansard.CompactReport":
-    if not session_ids:
-        with screen.progress("compacting", unit="sessions") as progress:
-            return store.compact(vacuum=vacuum, progress=progress)
-    reports: list[hansard.CompactReport] = []
-    failed: dict[str, str] = {}
-    for session_id in sorted(session_ids):
-        try:
-            with screen.progress(f"compacting {session_id}") as progress:
-                session = store.session(session_id)
-                reports.append(session.compact(progress=progress))
-        except hansard.HansardError as error:
-            failed[session_id] = str(error)
-    sums = {
-        name: sum(getattr(report, name) for report in reports)
-        for name in ("sessions", "before", "after", "blanked")
-    }
-    return hansard.CompactReport(**sums, failed=failed)

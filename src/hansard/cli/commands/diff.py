@@ -40,8 +40,8 @@ _CALLS: Final = {
     "diff run/1 run/2 --json | jq '.calls[]'  # tool calls that differ",
     paged=True,
 )
-@click.argument("one", metavar="A", type=arguments.SESSION)
-@click.argument("other", metavar="B", type=arguments.SESSION)
+@click.argument("one", metavar="A", type=arguments.SESSION_POINT)
+@click.argument("other", metavar="B", type=arguments.SESSION_POINT)
 @full_option
 def command(call: Call, one: str, other: str, *, full: bool) -> int | None:
     """Compare two sessions or points.

@@ -6,9 +6,11 @@ from datetime import date, timedelta
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+import click
 import msgspec
 
 import hansard
+from hansard.cli import arguments
 from hansard.cli.command import Call, count_option, define, prefix_option
 from hansard.cli.screen import Piece, Screen, cell, columns_of, many, money, padded, shorten, size
 
@@ -53,7 +55,13 @@ _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
 )
 @prefix_option
 @count_option("--top", default=5, help="Number of sessions and models")
-def command(call: Call, prefix: str, top: int) -> None:
+@click.option(
+    "--model",
+    metavar="NAME",
+    shell_complete=arguments.complete_models,
+    help="Usage of this model only",
+)
+def command(call: Call, prefix: str, top: int, model: str | None) -> None:
     """Show totals, growth and model usage.
 
     Every event counts once, in the session where it was appended. Days are UTC days. A terminal shows plots,
@@ -64,6 +72,9 @@ def command(call: Call, prefix: str, top: int) -> None:
     with call.finding() as store:
         with call.screen.progress("reading sessions", unit="sessions", least=200) as progress:
             stats = store.stats(prefix=prefix, progress=progress)
+        if model is not None:
+            used = {name: usage for name, usage in stats.models.items() if name == model}
+            stats = msgspec.structs.replace(stats, models=used)
         largest = store.sessions(prefix=prefix, order="-bytes", limit=top).items if top else []
     call.screen.document(
         {
