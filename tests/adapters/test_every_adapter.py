@@ -13,6 +13,7 @@ import pytest
 import hansard
 from tests.adapters.processes import race
 from tests.adapters.table import ADAPTERS, TURNS
+from tests.programs import python
 from tests.unit.aio.thread_probe import watching
 from tools.crash.rows import erasure
 
@@ -47,9 +48,7 @@ def test_a_missing_framework_is_named(name: str) -> None:
     module, _, imported = name.partition(".")
     absent, package, extra = MISSING[name]
     code = f"import sys; sys.modules[{absent!r}] = None; from hansard.adapters.{module} import {imported}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = python("-c", code, timeout=60)
     wanted = f"hansard.adapters.{module} needs {package}: pip install '/path/to/hansard[{extra}]'"
     assert f"ImportError: {wanted}" in done.stderr
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 import hansard
 from hansard.adapters import opening
+from tests.programs import python
 
 HELLO = {"role": "user", "content": "hello"}
 
@@ -74,13 +73,7 @@ def test_a_process_that_ends_leaves_nothing_open(tmp_path: Path) -> None:
         "    await store.session('s').add_message({'role': 'user', 'content': 'hello'})\n"
         "asyncio.run(main())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, str(tmp_path / "data")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = python("-W", "error", "-c", code, tmp_path / "data", timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     with hansard.open(tmp_path / "data") as store:
         assert store.session("s").messages() == [HELLO]

@@ -261,7 +261,7 @@ ADAPTERS: dict[str, tuple[Callable[[Any, list[Any]], list[Any]], Any, Any]] = {
 def test_values_come_back_equal(
     adapter: str, name: str, store: hansard.Store, tmp_path: Path
 ) -> None:
-    """N-64: every value comes back from every adapter as from the framework's own store."""
+    """N-64: every adapter returns each value like the framework's own store."""
     run, ours, theirs = ADAPTERS[adapter]
     given = ["before", TABLE[name], "after"]
     try:

@@ -36,7 +36,7 @@ class Done(NamedTuple):
 def environment(store: Path | str | None = None, **variables: str) -> dict[str, str]:
     """Return an environment without the variables of the caller's shell.
 
-    What is compiled may be kept, whatever the shell says: each start is faster by it.
+    Compiled files are kept, so that each start is faster.
     """
     ours = ("HANSARD_STORE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
     python = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONIOENCODING")

@@ -146,7 +146,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("ls --limit -1", 2, "--limit': must be >= 0, got -1"),
     ("ls --cursor x", 1, "invalid cursor 'x'; pass the one that `hansard ls` printed"),
     ("tail --lines x", 2, "'x' is not an integer"),
-    ("prune --policy", 1, "set one with `hansard prune --set-policy`"),
+    ("prune --policy", 1, "set one with --set-policy"),
 ]
 
 

@@ -2,21 +2,16 @@
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.programs import python
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "agent.py"
 
 
 def run(store: Path) -> "subprocess.CompletedProcess[str]":
     """Run the example on a store."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLE), str(store)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return python("-W", "error", EXAMPLE, store, timeout=60)
 
 
 def test_the_agent_is_killed_and_continues(tmp_path: Path) -> None:

@@ -3,13 +3,12 @@
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hansard.event.kinds import AUDIT, KINDS
+from tests.programs import python
 from tools import architecture, reference
 
 ROOT = Path(__file__).parents[2]
@@ -31,14 +30,7 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
     """The Python blocks of a page run from top to bottom, in an empty directory."""
     code = "\n".join(_BLOCK.findall(page.read_text("utf-8")))
     assert "assert" in code
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = python("-W", "error", "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -57,14 +49,7 @@ def test_examples_with_other_packages_run(name: str, package: str, tmp_path: Pat
     page = (ROOT / "docs" / "guides" / f"{name}.md").read_text("utf-8")
     (code,) = (block for block in _OPTIONAL.findall(page) if package in block)
     assert "assert" in code
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = python("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,10 +1,10 @@
 """Claims about descriptors: what stores keep open follows from what the process may open. N-79."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import python
 
 #: A separate process with the default limit of open files of macOS.
 LIMIT = 256
@@ -95,10 +95,5 @@ PROGRAMS = {"sessions": SESSIONS, "stores": STORES, "taken": TAKEN, "unreference
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_process_with_few_descriptors_can_use_many_sessions(tmp_path: Path, name: str) -> None:
     """N-79: 300 sessions, 150 stores, and appends with no descriptor left, all work with a limit of 256."""
-    done = subprocess.run(
-        [sys.executable, "-c", SETTING + PROGRAMS[name], str(tmp_path)],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
+    done = python("-c", SETTING + PROGRAMS[name], tmp_path)
     assert done.returncode == 0, done.stderr

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import hansard
+from tests.programs import python
 
 TIME = "2026-01-01T12:00:00.000000Z"
 HELLO = '{"message":{"role":"user","content":"hello"}}'
@@ -157,12 +156,6 @@ def frame_that_lies(claimed: int, blocks: int) -> bytes:
 def confined(program: str, *words: object, memory: int = 600 << 20) -> str:
     """Run a program with little memory; return its output."""
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))\n"
-    done = subprocess.run(
-        [sys.executable, "-c", limit + program, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = python("-c", limit + program, *words, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -12,6 +12,7 @@ import pytest
 
 import hansard
 from hansard.log import disk
+from tests.programs import python
 from tests.unit.disk_probe import modes
 
 GROUP = 54_321
@@ -75,13 +76,7 @@ def give(path: Path, mode: int) -> None:
 
 def run(program: str, above: Path) -> list[str]:
     """Run a program after the prelude; return its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + program, above],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = python("-c", PRELUDE + program, above)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

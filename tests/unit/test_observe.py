@@ -2,8 +2,6 @@
 
 import fcntl
 import logging
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 import hansard
 from hansard.log import disk
 from tests.crashlab import faults
+from tests.programs import python
 from tests.unit.disk_probe import flip, index_of, log_of
 
 PRIVATE = "correct horse battery"
@@ -232,11 +231,5 @@ session.redact(1)
 assert store.metrics().events == 3
 assert "logging" not in sys.modules
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-I", "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -150,7 +150,7 @@ def test_a_window_keeps_what_a_model_needs(session: hansard.Session) -> None:
 
 
 def test_a_tuple_comes_back_as_a_list(session: hansard.Session) -> None:
-    """A tuple is the only value that comes back changed, and keeps its items."""
+    """A tuple is the only value that is read back changed, as a list of its items."""
     session.add_message({"role": "user", "content": ("a", ("b",))})
     assert session.messages() == [{"role": "user", "content": ["a", ["b"]]}]
 

@@ -15,6 +15,7 @@ import pytest
 
 import hansard
 from hansard import Store
+from tests.programs import python
 from tests.unit.disk_probe import log_of, tree
 
 #: Whom root becomes, to whom modes mean nothing.
@@ -159,14 +160,7 @@ print("read")
 def test_a_directory_that_cannot_be_written_can_be_read(unwritable: Path) -> None:
     """N-62: without leave to write, all reading works, every write raises, and no file appears."""
     before = tree(unwritable.parent)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(unwritable)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-        timeout=60,
-    )
+    done = python("-c", PROGRAM, unwritable, cwd=Path(__file__).parents[2], timeout=60)
     assert done.stdout.split() == ["unwritable", "read"], done.stderr
     assert tree(unwritable.parent) == before
 

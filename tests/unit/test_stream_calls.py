@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 import hansard
+from tests.programs import python
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "Ro'}}
 
@@ -70,11 +70,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_another_process_continues_a_stream_after_a_kill(tmp_path: Path) -> None:
     """A killed process leaves the text and the call; another one continues both, and finishes."""
-    killed = subprocess.run(
-        [sys.executable, "-c", WRITER, str(tmp_path / "store")],
-        capture_output=True,
-        text=True,
-        check=False,
+    killed = python(
+        "-c",
+        WRITER,
+        tmp_path / "store",
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert killed.returncode == -signal.SIGKILL

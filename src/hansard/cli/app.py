@@ -214,11 +214,7 @@ def _as_command(call: re.Match[str]) -> str:
     return f"`hansard {_COMMAND_OF.get(call[1], call[1])}`"
 
 
-_COMMAND_OF: Final = {
-    "delete": "rm",
-    "set_retention": "prune --set-policy",
-    "verify": "verify --reopen",
-}
+_COMMAND_OF: Final = {"delete": "rm", "verify": "verify --reopen"}
 
 
 def _say(message: str) -> None:

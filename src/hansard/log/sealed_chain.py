@@ -205,7 +205,7 @@ class SealedChain:
         assert isinstance(segment, SealedSegment)
         segment.check()
         if (part.start, part.end) != (start, end):
-            raise segment.damaged(0, "it holds other lines than were written")
+            raise segment.damaged(0, "its lines differ from the written ones")
         for piece in segment.ranges():
             piece.lines(format.decode_lines)
 

@@ -189,7 +189,7 @@ class SealedSegment(Segment):
         for place in range(len(self.index.pages)):
             self.page(place)
         if max(map(max, self.sizes)) > LARGEST_FRAME:
-            raise self.damaged(self._index_at, "a frame claims to hold more than it should")
+            raise self.damaged(self._index_at, "a frame is larger than the format allows")
         table = seek_table(self.sizes)
         at = super().size() - len(table)
         if self.file_bytes(at, len(table)) != table:
@@ -234,7 +234,7 @@ class SealedSegment(Segment):
         try:
             # Refused before memory is allocated: both the index and the frame may be forged.
             if size > LARGEST_FRAME or not 0 <= zstandard.frame_content_size(data) <= size:
-                raise self.damaged(at, "a frame claims to hold more than it should")
+                raise self.damaged(at, "a frame is larger than the format allows")
             # A new one each time, which costs little: threads and signal handlers cannot share one.
             data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
         except zstandard.ZstdError as error:

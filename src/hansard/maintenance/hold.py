@@ -125,9 +125,7 @@ def _ancestors(backend: Backend, session_id: str) -> list[tuple[str, dict[str, s
     """Return the ancestors of a session, each with its holds."""
     reader = backend.log(session_id).reader()
     if reader.head() is None:
-        raise SessionNotFound(
-            f"no session {session_id!r} in this store, so none to hold or release"
-        )
+        raise SessionNotFound(f"no session {session_id!r} in this store")
     whole = lineage.with_ancestors(backend, reader)
     parts = whole.inherited if isinstance(whole, ForkedReader) else []
     return [(one.reader.session_id, holds_of(one.reader.controls())) for one in parts]

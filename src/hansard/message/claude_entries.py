@@ -1,7 +1,7 @@
 """Convert entries of a Claude Code transcript to events, and back.
 
 Messages of the user and the model are stored in the common form (`origin`), all other entries as events of
-the kind `x.claude.entry`. An entry comes back equal, whatever it holds.
+the kind `x.claude.entry`. An entry is read back equal, with any content.
 """
 
 import uuid

@@ -102,7 +102,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("value", "comes_back"), [row[1:] for row in KEPT], ids=[row[0] for row in KEPT]
 )
 def test_json_comes_back_equal(value: Any, comes_back: Any) -> None:
-    """N-64, F-17: what JSON can hold comes back equal and of the same type, through any parser."""
+    """N-64, F-17: JSON values are decoded equal and of the same type, by any parser."""
     raw = codec.encode({"v": value})
     assert repr(codec.decode(raw)["v"]) == repr(comes_back)
     assert json.loads(raw) == {"v": comes_back}

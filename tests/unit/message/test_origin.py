@@ -1,4 +1,4 @@
-"""A framework's item comes back equal, is stored once, and is readable for other frameworks."""
+"""A framework's item is read back equal, is stored once, and is readable for other frameworks."""
 
 import json
 from typing import Any

@@ -29,7 +29,7 @@ _PATIENCE: Final = 60.0
 Figures = dict[str, Any]
 
 
-@define("demo", "demo", "demo /tmp/look  # in this directory, which must be new or empty")
+@define("demo", "demo", "demo /tmp/demo  # in this directory, which must be new or empty")
 @click.argument("directory", required=False, type=click.Path(file_okay=False))
 def command(call: Call, directory: str | None) -> None:
     """Run a demo on a real store.

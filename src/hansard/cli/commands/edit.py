@@ -269,7 +269,7 @@ def _check_prune(
 
 @define(
     "prune",
-    "prune --older-than 30d --dry-run  # look first",
+    "prune --older-than 30d --dry-run  # only show",
     "prune --older-than 30d",
     "prune --older-than 2w --workspace . --keep-last 5",
     "prune --max-size 10GB --archive-after 30d --purge-trash 7d --set-policy",
