@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 import anyio
 import pytest
@@ -130,6 +130,33 @@ def test_an_agent_finds_reads_and_compares(store: Path) -> None:
 
     serve(store, work, "--all")
     assert {path: path.read_bytes() for path in store.rglob("*.jsonl")} == before
+
+
+def test_a_citation_leads_to_what_was_read(store: Path) -> None:
+    """`hansard show ID --at SEQ` accepts what a citation names, and shows the message that was read."""
+    cites = []
+
+    async def work(client: Client) -> None:
+        for id, seq in (("support/42", 2), ("support/42-b", 6), ("sales/1", 1)):
+            cites.append((await call(client, "read_message", id=id, seq=seq))["cite"])
+        cites.append((await call(client, "read_session", id="support/42", limit=2))["cite"])
+
+    serve(store, work, "--all")
+    texts = [
+        "Where is my refund?",
+        "It was sent on Monday.",
+        "a refund for sales",
+        "sent on Monday",
+    ]
+    for cite, text in zip(cites, texts, strict=True):
+        place = urlsplit(cite)
+        seq = place.fragment.rpartition("e")[2]
+        command = [sys.executable, "-m", "hansard", "-s", str(store), "show", "--at", seq]
+        id = unquote(place.path.removeprefix("/"))
+        shown = subprocess.run(
+            [*command, id], capture_output=True, check=True, text=True, timeout=60
+        )
+        assert text in shown.stdout, cite
 
 
 def test_credentials_are_redacted_unless_the_user_says_otherwise(store: Path) -> None:

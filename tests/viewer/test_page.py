@@ -32,6 +32,7 @@ FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-ba
 SCREENS = {
     "sessions": "/",
     "none-found": "/?title=nothing",
+    "tree": "/?tree=on&since=2026-01-01",
     "session": "/session?id=support/42",
     "focus": "/session?id=support/42&focus=on",
     "raw": "/session?id=support/42&raw=on&role=assistant",
