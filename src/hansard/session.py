@@ -648,7 +648,7 @@ def _event(kind: str, data: Mapping[str, Any]) -> NewEvent:
 
 def _application(kind: str, data: Mapping[str, Any]) -> NewEvent:
     if not kinds.check_kind(kind).startswith(kinds.APPLICATION) or kind == kinds.APPLICATION:
-        known = "has a separate method" if kind in kinds.KINDS else "is unknown"
+        known = "is not an application event" if kind in kinds.KINDS else "is unknown"
         raise InvalidEvent(
             f"kind {kind!r} {known}; kinds of application events begin with {kinds.APPLICATION!r}, "
             f"such as {kinds.APPLICATION + 'todo'!r}"

@@ -145,6 +145,8 @@ REFUSED: list[tuple[str, int, str]] = [
     ("ls --tree --limit 3", 2, "--tree excludes --limit"),
     ("ls --limit -1", 2, "--limit': must be >= 0, got -1"),
     ("ls --cursor x", 1, "invalid cursor 'x'; pass the one that `hansard ls` printed"),
+    ("serve --port 65536", 2, "'--port'"),
+    ("add agent/1 --kind message.added {}", 1, "is not an application event"),
     ("tail --lines x", 2, "'x' is not an integer"),
     ("prune --policy", 1, "set one with --set-policy"),
 ]

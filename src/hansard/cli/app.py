@@ -183,10 +183,10 @@ def _message(error: BaseException, *, debug: bool) -> str:
                 "or create one with `hansard add` or `hansard demo`"
             )
         case errors.Damaged() if "hansard " not in text:
+            text = text.removesuffix("; `verify` lists all damage of the session")
             text += "; run `hansard verify` for details, or `hansard repair`"
         case errors.HansardError() | ValueError():
-            text = re.sub(_CALL, _as_command, re.sub(_ARGUMENT, "", text))
-            text = text.replace("`next` of the previous page", "the one that `hansard ls` printed")
+            text = _for_command(text)
         case OSError(strerror=str(reason)):
             if isinstance(error, PermissionError):
                 reason = "permission denied; ask its owner for access"
@@ -206,8 +206,20 @@ _ARGUMENT: Final = (
     r"(?:, group=True if it is for your group,)?(?:,? or|; reopen without) read_only=True|"
     r"; pass a string, or call store\.session\(\) for a generated id"
 )
+#: Other hints of the library, and those of the command.
+_HINTS: Final = {
+    "`next` of the previous page": "the one that `hansard ls` printed",
+    "Release the hold first": "Release it with `hansard hold --release`",
+}
 #: How click reports a number that is too small or too large.
 _RANGE: Final = r"(\S+) is not in the range x([<>]=?)(\S+)"
+
+
+def _for_command(text: str) -> str:
+    """Return a message of the library with flags and commands instead of its names."""
+    for hint, ours in _HINTS.items():
+        text = text.replace(hint, ours)
+    return re.sub(_CALL, _as_command, re.sub(_ARGUMENT, "", text))
 
 
 def _as_command(call: re.Match[str]) -> str:

@@ -278,12 +278,12 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Skip confirmation")
 
 
 def count_option(
-    *names: str, help: str, default: int | None = None, least: int = 0
+    *names: str, help: str, default: int | None = None, least: int = 0, most: int | None = None
 ) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
     """Return an option that takes a number."""
     return click.option(
         *names,
-        type=click.IntRange(min=least),
+        type=click.IntRange(least, most),
         default=default,
         show_default=default is not None,
         metavar="N",

@@ -317,7 +317,7 @@ class Index:
         observe.report(
             "index",
             observe.WARNING,
-            "the index of %s was damaged or in use; it is built again",
+            "the index of %s was damaged, of another version or in use; it is built again",
             self._backend.where,
         )
         try:

@@ -17,7 +17,7 @@ _SHORTEST = 16
 )
 @prefix_option
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="IP", help="Listen here")
-@count_option("--port", default=8400, help="Listen on this port; 0: a free one")
+@count_option("--port", default=8400, most=65_535, help="Listen on this port; 0: a free one")
 @click.option("--token", metavar="TEXT", help="Fixed token instead of links that work once")
 @click.option("--public", default="", metavar="URL", help="Address that a reverse proxy serves")
 @click.option("--unredacted", is_flag=True, help="Show what looks like a credential")
