@@ -68,7 +68,11 @@ BAD: list[tuple[str, Callable[[Session], object], str]] = [
     ("minus seq", lambda s: s.add_message({}, expected_seq=-1), "expected_seq"),
     ("true seq", lambda s: s.add_message({}, expected_seq=True), "expected_seq"),
     ("half seq", lambda s: s.append("x.a", {}, expected_seq=1.5), "expected_seq"),  # type: ignore[arg-type]
-    ("known kind", lambda s: s.append("message.added", {"message": {}}), "a separate method"),
+    (
+        "known kind",
+        lambda s: s.append("message.added", {"message": {}}),
+        "is not an application event",
+    ),
     ("unknown kind", lambda s: s.append("todo", {}), "begin with 'x.'"),
     ("bare prefix", lambda s: s.append("x.", {}), "begin with 'x.'"),
     ("space in kind", lambda s: s.append("x.a b", {}), "kind"),

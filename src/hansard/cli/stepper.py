@@ -178,10 +178,10 @@ class _Stepper:
             )
         console.file.write("\x1b[H")
         self._print(head, "reverse", width, "\n")
-        for place in before:
-            seq = self._seqs[place]
+        for number in before:
+            seq = self._seqs[number]
             mark = self._mark(seq)
-            text = f"{seq:>4}  {f'({mark}) ' * bool(mark)}{line_of(self._event(place), width)}"
+            text = f"{seq:>4}  {f'({mark}) ' * bool(mark)}{line_of(self._event(number), width)}"
             self._print(text, "dim", width, "\n")
         lines = shown + [""] * (self._page - len(shown))
         console.file.write("".join(f"\x1b[2K{line}\n" for line in lines))
