@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import psycopg
 import pytest
@@ -193,3 +194,25 @@ def test_a_later_checkpoint_does_not_count_after_a_restore(
         assert session.seq > saved.seq
         assert session.state().title == session.title == "second"
         assert store._backend.log("s").reader().checkpoint() is None
+
+
+def test_a_hold_refuses_every_removal(store: hansard.Store) -> None:
+    """F-169: nothing of a held session, or of its ancestors, is deleted, redacted, scrubbed, dropped or pruned."""
+    parent = store.session("parent")
+    parent.add_messages([{"role": "user", "content": "secret"}] * 3)
+    held = parent.fork("held")
+    held.add_message({"role": "user", "content": "secret"})
+    held.hold("case 7")
+    for session in (parent, held):
+        for remove in (
+            partial(store.delete, session.id),
+            partial(session.redact, 1),
+            partial(session.scrub, "secret"),
+            partial(session.drop_history, 2),
+        ):
+            with pytest.raises(hansard.Held, match="case 7"):
+                remove()
+    store.set_retention(max_size=0)
+    assert store.prune(policy=True).kept == {"held": "held", "parent": "held"}
+    held.release()
+    assert store.prune(policy=True).pruned == ["held", "parent"]
