@@ -212,7 +212,7 @@ def test_a_hold_refuses_every_removal(store: hansard.Store) -> None:
         ):
             with pytest.raises(hansard.Held, match="case 7"):
                 remove()
-    store.set_retention(max_size=0)
+    store.set_retention(max_size=1)
     assert store.prune(policy=True).kept == {"held": "held", "parent": "held"}
     held.release()
     assert store.prune(policy=True).pruned == ["held", "parent"]
