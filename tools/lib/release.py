@@ -25,6 +25,7 @@ EXTRAS = {
     "langgraph": "hansard.adapters.langgraph",
     "mcp": "hansard.viewer.mcp",
     "openai-agents": "hansard.adapters.openai_agents",
+    "parquet": "pyarrow",
     "postgres": "hansard.backend.postgres.backend",
     "prices": "genai_prices",
     "pydantic-ai": "hansard.adapters.pydantic_ai, hansard.adapters.pydantic_ai_steps",
