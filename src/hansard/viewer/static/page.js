@@ -139,13 +139,21 @@ for (const form of all("form[data-auto]")) {
   form.querySelector("button").hidden = true;
 }
 
+// A page, or null: it may be left while it is fetched.
+async function fetched(place) {
+  try {
+    const answer = await fetch(place);
+    return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+  } catch { return null; }
+}
+
 // A fork or a subagent's session opens where it began. Its seqs are those of another session.
 for (const branch of all(".branch")) {
   branch.addEventListener("toggle", async () => {
     const place = branch.lastElementChild;
     if (!branch.open || place.childElementCount) return;
-    const answer = await fetch(branch.dataset.src);
-    const made = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const made = await fetched(branch.dataset.src);
+    if (!made) return;
     made.querySelectorAll("[id]").forEach((item) => item.removeAttribute("id"));
     made.querySelectorAll(".item").forEach((item) => item.classList.remove("item", "prompt"));
     place.replaceChildren(...made.body.children);
@@ -270,14 +278,13 @@ if (stream?.dataset.live) {
 // The list shows again what the server lists, unless the reader works in it.
 const list = $("#list[data-live]");
 if (list) {
-  let first = null;
   const news = new EventSource(list.dataset.live);
-  news.addEventListener("message", async (event) => {
-    if (first === null) { first = event.data; return; }
-    const answer = await fetch(location.href);
-    if (!answer.ok || list.contains(document.activeElement)) return;
-    const made = new DOMParser().parseFromString(await answer.text(), "text/html");
-    list.replaceChildren(...made.querySelector("#list").children);
+  // The first message too: something may have changed since the page was made.
+  news.addEventListener("message", async () => {
+    const made = await fetched(location.href);
+    if (!made || list.contains(document.activeElement)) return;
+    const fresh = made.querySelector("#list");
+    if (fresh.innerHTML !== list.innerHTML) list.replaceChildren(...fresh.children);
     $("#count").textContent = made.querySelector("#count").textContent;
   });
   addEventListener("pagehide", () => news.close());
