@@ -24,7 +24,6 @@ READING = (
     ("tail", "a"),
     ("tail",),
     ("show", "@latest"),
-    ("ls", "--held"),
     ("stats", "--model", "m"),
     ("diff", "a", "b"),
     ("tree", "a"),
