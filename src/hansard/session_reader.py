@@ -7,7 +7,7 @@ one moment. The reader of a fork includes what it inherits.
 import sys
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hansard import clock
 from hansard.backend.contract import Backend, Log, LogReader, Progress, Record, RepairReport
@@ -192,6 +192,7 @@ class SessionReader:
         start_on: str | Collection[str] | None = "user",
         end_on: str | Collection[str] | None = None,
         counter: Callable[[dict[str, Any]], int] | None = None,
+        strategy: Literal["last", "first"] = "last",
         repair: bool = False,
     ) -> list[dict[str, Any]]:
         """Return the last messages of the model view that fit; a call and its result stay together.
@@ -212,26 +213,36 @@ class SessionReader:
                 None: any. A view without such a message begins anywhere.
             end_on: roles of the last message; later messages are left out, and do not count.
             counter: returns the tokens of a message; default: a quarter of its bytes as JSON.
+            strategy: "first": return the first finished messages that fit, none if the first one does not.
+                `keep_first`, `keep_system` and `start_on` have no effect then.
             repair: as for `messages`; added results are not counted.
         """
         for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
             _check_count(name, value)
+        if strategy not in {"last", "first"}:
+            raise ValueError(f"strategy must be 'last' or 'first', got {strategy!r}")
         from copy import deepcopy
 
         from hansard.message import window as windows
+        from hansard.message.provider_rules import filled
 
+        start_on = (start_on,) if isinstance(start_on, str) else start_on
+        end_on = (end_on,) if isinstance(end_on, str) else end_on
         limits = windows.Limits(turns, messages, tokens, counter or windows.estimate_tokens)
         reader = self._reader()
         known = self._known(reader)
         ranges = ranges_of(reader, known=known)
+        if strategy == "first":
+            view = each(reader, ranges)
+            visible = (message for _, message in (filled(view) if repair else view))
+            found = windows.first_messages(visible, limits, end_on)
+            return _repair(found) if repair else found
         # Read the end of the view, and more if a limit reaches further back.
         size = _WINDOW
         while True:
             placed = read_last(reader, decoded, ranges, size)
             partial = len(placed) == size
             if repair:
-                from hansard.message.provider_rules import filled
-
                 # A window must not begin with an empty message, which a repair leaves out.
                 placed = [*filled(placed)]
             summary = None if ranges.summary is None else ranges.summary.seq
@@ -247,17 +258,17 @@ class SessionReader:
                 if final:
                     # From now on, only a control event changes what the view begins with.
                     self._head = (known, wanted, deepcopy((head, first)))
-            found = windows.window(
+            window = windows.window(
                 [message for seq, message in placed if seq not in head],
                 limits,
                 head=[*head.values()],
                 first=dict(placed).get(*first) if first else None,
-                start_on=(start_on,) if isinstance(start_on, str) else start_on,
-                end_on=(end_on,) if isinstance(end_on, str) else end_on,
+                start_on=start_on,
+                end_on=end_on,
                 partial=partial,
             )
-            if found is not None:
-                return _repair(found) if repair else found
+            if window is not None:
+                return _repair(window) if repair else window
             size *= 4
 
     def pairing(self) -> "list[Problem]":

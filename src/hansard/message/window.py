@@ -1,4 +1,4 @@
-"""Cut a view to its last messages, turns or tokens.
+"""Cut a view to its last messages, turns or tokens, or to its first ones.
 
 A cut never separates a call from its result, or reasoning from what it led to. Where a limit would, the cut
 moves to a later place, so that the limit holds. If nothing would be left, it moves back to the last place.
@@ -125,6 +125,30 @@ def window(
     return None if cut is None else [*head, first, *view.kept(cut)]
 
 
+def first_messages(
+    view: Iterable[Message], limits: Limits, end_on: Roles | None = None
+) -> list[Message]:
+    """Return the first messages of a view that fit every limit, without a call whose result does not."""
+    kept: list[Message] = []
+    turns = tokens = 0
+    cut = False
+    for message in view:
+        turns += is_user(message)
+        tokens += 0 if limits.tokens is None else limits.counter(message)
+        used = (turns, limits.turns), (len(kept) + 1, limits.messages), (tokens, limits.tokens)
+        cut = any(most is not None and count > most for count, most in used)
+        if cut:
+            break
+        kept.append(message)
+    ends, _ = _ends_of_pairs(kept)
+    for call, result in tool_calls.pairs(kept) if cut else ():
+        if call is not None and result is None:
+            ends[call.place] = len(kept)
+    if cut and kept and kept[-1].get("type") == "reasoning":
+        ends[-1] = len(kept)
+    return kept[: _last_end(kept, ends, -1, end_on)]
+
+
 class _Cut(NamedTuple):
     """Where a window begins."""
 
@@ -209,12 +233,14 @@ def _wanted(messages: Sequence[Message], limits: Limits) -> int:
     return wanted
 
 
-def _last_end(messages: Sequence[Message], ends: Sequence[int], reach: int, roles: Roles) -> int:
+def _last_end(
+    messages: Sequence[Message], ends: Sequence[int], reach: int, roles: Roles | None
+) -> int:
     """Return the last place that separates nothing and follows a message of a role; 0 if none does."""
     found = 0
     for place, end in enumerate(ends):
         reach = max(reach, end)
-        if reach <= place and role_of(messages[place]) in roles:
+        if reach <= place and (roles is None or role_of(messages[place]) in roles):
             found = place + 1
     return found
 

@@ -7,8 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hansard
+from hansard.message.parse import role_of
 from hansard.message.tool_calls import problems
-from hansard.message.window import Limits, estimate_tokens, is_user
+from hansard.message.window import Limits, estimate_tokens, first_messages, is_user
 from hansard.message.window import window as cut_window
 
 Message = dict[str, Any]
@@ -199,6 +200,37 @@ def test_a_window_begins_with_the_user(talk: list[Message], limit: int, keep: bo
     # Beyond the limit it has what leads it, and the last message with what belongs to it.
     rest = kept[2:] if len(found) > limit else []
     assert all(problems(rest[place:]) for place in range(1, len(rest)))
+
+
+@given(
+    talks() | LOOSE, st.integers(0, 14), STARTS, st.sampled_from(["messages", "turns", "tokens"])
+)
+def test_the_first_messages_that_fit(
+    talk: list[Message], limit: int, end_on: Any, what: str
+) -> None:
+    """N-55: they are the longest beginning that fits, leaves no call open, and ends on a wanted role."""
+    limits = Limits(**{what: limit})
+
+    def count(messages: list[Message]) -> int:
+        if what == "messages":
+            return len(messages)
+        return sum(is_user(one) if what == "turns" else limits.counter(one) for one in messages)
+
+    def whole(size: int) -> bool:
+        later = {one.get("tool_call_id") for one in talk[size:]}
+        calls = [call for one in talk[:size] for call in one.get("tool_calls", [])]
+        answered = {one.get("tool_call_id") for one in talk[:size]}
+        return not any(call["id"] in later - answered for call in calls)
+
+    found = first_messages(talk, limits, end_on)
+    assert found == talk[: len(found)]
+    assert count(found) <= limit
+    assert not found or end_on is None or role_of(found[-1]) in end_on
+    assert whole(len(found))
+    longer = [size for size in range(len(found) + 1, len(talk) + 1) if count(talk[:size]) <= limit]
+    open_calls = {call["id"] for one in talk for call in one.get("tool_calls", [])}
+    if end_on is None and not open_calls:
+        assert longer == []
 
 
 def test_a_second_result_stays_with_its_call() -> None:
