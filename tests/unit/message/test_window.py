@@ -209,7 +209,8 @@ def test_the_first_messages_that_fit(
     talk: list[Message], limit: int, end_on: Any, what: str
 ) -> None:
     """N-55: they are the longest beginning that fits, leaves no call open, and ends on a wanted role."""
-    limits = Limits()._replace(**{what: limit})
+    options: Any = {what: limit}
+    limits = Limits(**options)
 
     def count(messages: list[Message]) -> int:
         if what == "messages":
