@@ -22,7 +22,6 @@ _SUBAGENTS: Final = "subagents"
 #: Other files next to the transcripts.
 _OTHERS: Final = frozenset({"history.jsonl"})
 
-#: The input tokens of an answer are the sum of these.
 #: How many entries of a group are searched for the last one on the current branch. Claude Code writes no
 #: group on more branches than that.
 _RECENT: Final = 64

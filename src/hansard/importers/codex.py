@@ -81,14 +81,32 @@ def _items(
 
 
 def _own_items(files: Files, path: Path, lines: list[Line]) -> list[Item]:
-    items = _Items()
+    items: list[Item] = []
+    model, total = "", None
     # A copy of another rollout may include the first line of that.
     copied = text_in(_head(lines), "forked_from_id") is not None
     for number, line in enumerate(lines):
-        if number == 0 or not copied or line["type"] != "session_meta":
-            with files.item(path):
-                items.add(line)
-    return items.items
+        kind, payload = line["type"], line["payload"]
+        if number and copied and kind == "session_meta":
+            continue
+        with files.item(path):
+            time = time_in(line, "timestamp")
+            rest = {name: value for name, value in line.items() if name != "timestamp"}
+            if kind == "response_item":
+                items.append(Item.message(_message(rest), time))
+                continue
+            items.append(Item(LINE, {"line": rest}, time))
+            model = _model(line) or model
+            if kind == "compacted":
+                message = {"role": "user", "content": _summary(payload)}
+                items.append(Item("summary.added", {"message": message}, time, len(items) - 1))
+            elif kind == "event_msg" and payload.get("type") == "token_count":
+                info = payload.get("info")
+                # Codex repeats the count whenever it writes limits.
+                if isinstance(info, dict) and info.get("total_token_usage") != total:
+                    total = info.get("total_token_usage")
+                    items += _usage(info.get("last_token_usage"), model, time)
+    return items
 
 
 def _lines(files: Files, path: Path) -> list[Line]:
@@ -96,7 +114,7 @@ def _lines(files: Files, path: Path) -> list[Line]:
     if path.suffix == ".zst" and content:
         content = _decompressed(content)
     found = []
-    for number, line in files.objects(path, content):
+    for number, line in files.lines(path, content):
         if isinstance(line.get("type"), str) and isinstance(line.get("payload"), dict):
             found.append(line)
         else:
@@ -134,48 +152,15 @@ def _upto(items: list[Item], end: object) -> int:
     """Return how many items precede the line with an ordinal."""
     if not isinstance(end, int):
         return len(items)
-    for place, item in enumerate(items):
-        ordinal = _ordinal(item)
-        if ordinal is not None and ordinal >= end:
-            return place
-    return len(items)
+    later = (place for place, item in enumerate(items) if _ordinal(item) >= end)
+    return next(later, len(items))
 
 
-def _ordinal(item: Item) -> int | None:
+def _ordinal(item: Item) -> int:
+    """Return the ordinal of an item's line; -1 if it has none."""
     holder = origin_of(item.data["message"]) if item.kind == "message.added" else item.data
     found = member(holder, "line", "ordinal")
-    return found if isinstance(found, int) else None
-
-
-class _Items:
-    """The items of lines."""
-
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        self._model = ""
-        self._total: object = None
-
-    def add(self, line: Line) -> None:
-        """Add a line."""
-        kind, payload = line["type"], line["payload"]
-        time = time_in(line, "timestamp")
-        rest = {name: value for name, value in line.items() if name != "timestamp"}
-        if kind == "response_item":
-            self.items.append(Item.message(_message(rest), time))
-            return
-        place = len(self.items)
-        self.items.append(Item(LINE, {"line": rest}, time))
-        self._model = _model(line) or self._model
-        if kind == "compacted":
-            message = {"role": "user", "content": _summary(payload)}
-            self.items.append(Item("summary.added", {"message": message}, time, place))
-        elif kind == "event_msg" and payload.get("type") == "token_count":
-            total = member(payload, "info", "total_token_usage")
-            if isinstance(payload.get("info"), dict) and total != self._total:
-                # Codex repeats the count whenever it writes limits.
-                self._total = total
-                counted = member(payload, "info", "last_token_usage")
-                self.items += _usage(counted, self._model, time)
+    return found if isinstance(found, int) else -1
 
 
 def _message(line: Line) -> dict[str, Any]:

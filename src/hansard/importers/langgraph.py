@@ -13,13 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from hansard.importers import database
-from hansard.importers.foreign_json import (
-    Unreadable,
-    list_of,
-    member,
-    parse_time,
-    text_in,
-)
+from hansard.importers.foreign_json import Unreadable, list_of, member, parse_time, text_in
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, WRITES

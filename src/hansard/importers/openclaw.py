@@ -271,10 +271,7 @@ def _content(content: object) -> Any:
     if not isinstance(content, list):
         return content if isinstance(content, str) else origin.content_text(content)
     hidden = ("thinking", "toolCall")
-    blocks = [block for block in content if member(block, "type") not in hidden]
-    if len(blocks) == 1 and isinstance(member(blocks[0], "text"), str):
-        return blocks[0]["text"]
-    return blocks or ""
+    return origin.content_of([block for block in content if member(block, "type") not in hidden])
 
 
 def _usage(message: dict[str, Any], time: str | None) -> Iterator[Item]:

@@ -66,13 +66,6 @@ def _conversation(files: Files, where: str, messages: Any, blobs: Blobs) -> list
     return items
 
 
-def _database(files: Files, path: Path) -> Iterator[ForeignSession]:
-    with database.opened(files, path) as connection:
-        if not connection.has("conversations", _CONVERSATIONS):
-            raise Unreadable("no table of conversations of Pydantic AI's harness")
-        yield from _conversations(connection)
-
-
 def _blob(connection: database.Database, digest: str) -> bytes | None:
     if not connection.has("media", frozenset({"sha256", "bytes"})):
         return None
@@ -80,17 +73,21 @@ def _blob(connection: database.Database, digest: str) -> bytes | None:
     return row[0] if row is not None and isinstance(row[0], bytes) else None
 
 
-def _conversations(connection: database.Database) -> Iterator[ForeignSession]:
+def _database(files: Files, path: Path) -> Iterator[ForeignSession]:
     """Read a `SqliteConversationStore`."""
-    query = "SELECT id, metadata, messages, updated_at FROM conversations ORDER BY id"
-    for name, about, messages, updated in connection.rows("conversations", query):
-        where = f"{connection.name}:conversations:{name}"
-        items: list[Item] = []
-        with connection.files.item(where):
-            summary = Files.decode(about) if isinstance(about, str) else None
-            blobs = partial(_blob, connection)
-            items = _conversation(connection.files, where, Files.decode(messages), blobs)
-        if items:
+    with database.opened(files, path) as connection:
+        if not connection.has("conversations", _CONVERSATIONS):
+            raise Unreadable("no table of conversations of Pydantic AI's harness")
+        query = "SELECT id, metadata, messages, updated_at FROM conversations ORDER BY id"
+        for name, about, messages, updated in connection.rows("conversations", query):
+            where = f"{connection.name}:conversations:{name}"
+            items: list[Item] = []
+            with files.item(where):
+                summary = Files.decode(about) if isinstance(about, str) else None
+                blobs = partial(_blob, connection)
+                items = _conversation(files, where, Files.decode(messages), blobs)
+            if not items:
+                continue
             items = [one if one.time else one._replace(time=parse_time(updated)) for one in items]
             # The harness gives a fallback title until a user sets one.
             titled = member(summary, "title_source") != "fallback"

@@ -18,14 +18,14 @@ redacted in everything else: settings, usage, importers' own events.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import accumulate, groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hansard.backend.contract import AppendRequest, Backend, Log, LogReader
+from hansard.backend.contract import AppendRequest, Backend, Log
 from hansard.errors import InvalidEvent, SeqConflict, SessionExists
 from hansard.event import codec, kinds, secrets
 from hansard.event.event import Event, NewEvent
@@ -80,11 +80,11 @@ class _Entry(NamedTuple):
     time: str | None
     at: int | None
 
-    def draft(self, seq_of: Callable[[int], int]) -> NewEvent:
-        """Return the event to append; `seq_of` returns the seq of an item."""
+    def draft(self, records: "_Records") -> NewEvent:
+        """Return the event to append, after imports with these records."""
         if self.at is None:
             return _draft(self.kind, self.data, self.time)
-        place = {PLACES[self.kind]: seq_of(self.at)}
+        place = {PLACES[self.kind]: _seq_of(self.at, records)}
         return _draft(self.kind, {**codec.decode(self.data), **place}, self.time)
 
 
@@ -125,9 +125,9 @@ class _Session:
             "sha256": _digest(self.items),
         }
 
-    def drafts(self, places: "_Places", after: int) -> list[NewEvent]:
+    def drafts(self, records: "_Records", after: int) -> list[NewEvent]:
         """Return the events of the items after `after`, and the closing events."""
-        return [one.draft(places.seq) for one in (*self.items[after:], *self.closing)]
+        return [one.draft(records) for one in (*self.items[after:], *self.closing)]
 
     def _report(self, what: str) -> None:
         self._files.report(self.foreign.where, f"{self.foreign.id!r}: {what}")
@@ -199,32 +199,16 @@ def _without_surrogates(value: Any) -> Any:
     return [_without_surrogates(one) for one in value] if isinstance(value, list) else value
 
 
-class _Places(NamedTuple):
-    """The records of a session's imports, oldest first, each with the seq of its event."""
+#: The records of a session's imports, oldest first, each with the seq of its event.
+_Records = list[tuple[int, dict[str, Any]]]
 
-    records: tuple[tuple[int, dict[str, Any]], ...] = ()
 
-    @classmethod
-    def of(cls, log: LogReader) -> "_Places":
-        """Return the records in a log."""
-        found = ((event.seq, _record(event)) for event in log.controls())
-        return cls(tuple((seq, record) for seq, record in found if record is not None))
-
-    def plus(self, seq: int, record: dict[str, Any]) -> "_Places":
-        """Return the records with one more, in an event at a seq."""
-        return _Places((*self.records, (seq, record)))
-
-    def seq(self, item: int) -> int:
-        """Return the seq of an item, counted from 1; 0 for the point before the first."""
-        for seq, record in reversed(self.records):
-            if record["before"] < item <= record["items"]:
-                return int(seq + item - record["before"])
-        return 0
-
-    def end(self) -> int:
-        """Return the seq of the last event that the last import wrote."""
-        seq, record = self.records[-1]
-        return int(seq + record["items"] - record["before"] + record["closing"])
+def _seq_of(item: int, records: _Records) -> int:
+    """Return the seq of an item, counted from 1; 0 for the point before the first."""
+    for seq, record in reversed(records):
+        if record["before"] < item <= record["items"]:
+            return int(seq + item - record["before"])
+    return 0
 
 
 def _record(event: Event) -> dict[str, Any] | None:
@@ -269,7 +253,7 @@ class SessionWriter:
         record = session.record(self._kind, 0)
         data = {"metadata": {**session.metadata, IMPORTED: record}}
         drafts = [_draft(kinds.SESSION_CREATED, data, session.begun)]
-        drafts += session.drafts(_Places().plus(1, record), 0)
+        drafts += session.drafts([(1, record)], 0)
         if session.foreign.archived:
             drafts.append(_draft(kinds.SESSION_ARCHIVED, {}, drafts[-1].time))
         with self._backend.stage(session_id) as stage:
@@ -293,8 +277,9 @@ class SessionWriter:
             raise SessionExists(
                 f"session {session_id!r} was deleted concurrently: nothing was done"
             )
-        places = _Places.of(reader)
-        known = places.records[-1][1] if places.records else {}
+        found = ((event.seq, _record(event)) for event in reader.controls())
+        records = [(seq, record) for seq, record in found if record is not None]
+        at, known = records[-1] if records else (0, {})
         if (known.get("kind"), known.get("from")) != (self._kind, session.foreign.id):
             raise exists("exists already, and is not from this source")
         count: int = known["items"]
@@ -304,14 +289,15 @@ class SessionWriter:
             )
         if count == len(session.items):
             return _done(session_id, session, "present", count)
-        later = (event.kind for chunk in reader.read(places.end()) for event in chunk.events())
+        end = at + count - known["before"] + known["closing"]
+        later = (event.kind for chunk in reader.read(end) for event in chunk.events())
         if any(kinds.is_content(kind) or kind in _CONTINUED for kind in later):
             raise exists("was imported before, and was continued both here and in its source")
         record = session.record(self._kind, count)
         # Automatic: a title that a person has set here stays.
         data = {"metadata": {**session.metadata, IMPORTED: record}, "automatic": True}
         drafts = [_draft(kinds.METADATA_SET, data, session.items[count].time)]
-        drafts += session.drafts(places.plus(head.seq + 1, record), count)
+        drafts += session.drafts([*records, (head.seq + 1, record)], count)
         if not self._dry_run:
             # In one append, so that a kill leaves all of them or none.
             log.append(AppendRequest(drafts, expected_seq=head.seq))

@@ -337,12 +337,14 @@ class Files:
         except ValueError as error:
             raise Unreadable(f"not JSON: {error}") from None
 
-    def lines(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield number and object of each line of a JSONL file; report other lines."""
-        yield from self.objects(path, self.read(path) or b"")
+    def lines(
+        self, path: Path, content: bytes | None = None
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield number and object of each line of a JSONL file; report other lines.
 
-    def objects(self, path: Path, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Do as `lines` does, with the content of a file, perhaps decompressed."""
+        `content`: what the file contains, if it was read and decompressed before.
+        """
+        content = self.read(path) or b"" if content is None else content
         for number, line in enumerate(content.split(b"\n"), start=1):
             if not line.strip():
                 continue
