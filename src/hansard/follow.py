@@ -179,12 +179,11 @@ class Cursor:
         state, self._state = self._state, None
         assert state is not None  # callers have read it
         size = state.size + _size(events)
+        _apply(state.positions, changes)
         if self._intact and size <= 2 * self._fresh + SLACK:
             request = AppendRequest(events, expected_seq=state.seq)
             seq = self._log.append(request)[-1].seq
-            _apply(state.positions, changes)
         else:
-            _apply(state.positions, changes)
             events = self._snapshot(state.positions)
             self._log.replace(events, expected_seq=state.seq)
             seq = state.seq + len(events)

@@ -54,8 +54,6 @@ def requesting(session: hansard.Session) -> hansard.Session:
 class AppendQueue:
     """The appends that wait for a thread, by session. For any number of loops."""
 
-    __slots__ = ("__weakref__", "_mutex", "_waiting", "pool")
-
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.after_fork()

@@ -105,8 +105,6 @@ def _settle(calls: list[PooledCall[Any]]) -> None:
 class Pool:
     """The threads of one store, for any number of loops; created on demand, they end with the pool."""
 
-    __slots__ = ("__weakref__", "_closing", "_executor", "_name", "where")
-
     def __init__(self, where: str = "") -> None:
         #: The store, for people.
         self.where = where
@@ -160,14 +158,14 @@ class Pool:
 
     async def close(self, last: Callable[[], None]) -> None:
         """Refuse further calls, finish those accepted, then make a last one. If closed, do nothing."""
-        with suppress(Closed):
-            await self.run(lambda: self.end(last))
 
-    def end(self, last: Callable[[], None] = lambda: None) -> None:
-        """Do the same, and wait for it."""
-        if self._closing.acquire(blocking=False):
-            self._executor.shutdown(wait=False)
-            for thread in self._threads():
-                if thread is not threading.current_thread():
-                    thread.join()
-            last()
+        def end() -> None:
+            if self._closing.acquire(blocking=False):
+                self._executor.shutdown(wait=False)
+                for thread in self._threads():
+                    if thread is not threading.current_thread():
+                        thread.join()
+                last()
+
+        with suppress(Closed):
+            await self.run(end)

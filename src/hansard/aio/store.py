@@ -40,10 +40,9 @@ class Follower(Twin[hansard.Follower]):
         return self
 
     async def __anext__(self) -> FollowedEvent:
-        while True:
-            found = await self.take(60.0)
-            if found is not None:
-                return found
+        while (found := await self.take(60.0)) is None:
+            pass
+        return found
 
     async def __aenter__(self) -> Self:
         await self._pool.run(self._sync)
@@ -98,8 +97,6 @@ def under(store: "Store") -> hansard.Store:
 
 class Opening:
     """A store that is about to be opened: await it, or use it as `async with`."""
-
-    __slots__ = ("_make", "_store")
 
     def __init__(self, make: Callable[[], hansard.Store]) -> None:
         self._make = make

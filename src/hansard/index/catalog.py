@@ -404,9 +404,8 @@ class _Refresh:
             "state": found.state or None,
         }
         storage.upsert("index_session", **columns)
-        for key, value in info.metadata.items():
-            insert = "INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)"
-            storage.do(insert, n, key, label(value))
+        labels = [(n, key, label(value)) for key, value in info.metadata.items()]
+        storage.do_all("INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)", labels)
         storage.do(_UNREAD, info.id)
 
     def _seen_by_forks(self, found: Description) -> int:

@@ -141,12 +141,11 @@ class Index:
         from hansard.index import stats
 
         guarded = _guarded(progress)
-
-        def add_up(storage: Storage) -> StoreStats:
-            with storage.changing():
-                return stats.stats(self._backend, storage, filters, guarded)
-
-        return self._ask(add_up, progress, alone=True)
+        return self._ask(
+            lambda storage: stats.stats(self._backend, storage, filters, guarded),
+            progress,
+            alone=True,
+        )
 
     def latest(self, filters: SessionFilter, *, skip_damaged: bool) -> str | None:
         """Return the id of the newest session; None if there is none.

@@ -165,11 +165,8 @@ def _with_children(storage: Storage, items: list[SessionInfo], scope: str) -> li
 def count(storage: Storage, filters: SessionFilter) -> int:
     """Return how many sessions are wanted."""
     conditions = clause(storage, filters)
-    found = storage.one(
-        f"SELECT count(*) FROM index_session s{conditions.text}",  # noqa: S608 - values are apart
-        *conditions.values,
-    )
-    return int(found[0])
+    ask = f"SELECT count(*) FROM index_session s{conditions.text}"  # noqa: S608 - values are apart
+    return int(storage.one(ask, *conditions.values)[0])
 
 
 def children(storage: Storage, parent: str, created: str) -> list[str]:

@@ -115,15 +115,16 @@ def refresh(
 def stats(
     backend: Backend, storage: Storage, filters: SessionFilter, progress: Progress | None = None
 ) -> StoreStats:
-    """Add up the wanted sessions; inside a transaction, so that all of it is of one moment."""
-    deleted = refresh(backend, storage, filters, progress)
-    conditions = clause(storage, filters)
-    rows = storage.all(
-        "SELECT s.n, s.damaged, s.archived, s.parent IS NOT NULL, "  # noqa: S608 - as above
-        "s.workspace, s.created, s.bytes, t.saved, t.data "
-        f"FROM index_session s LEFT JOIN index_tally t ON t.n = s.n AND {_FRESH}{conditions.text}",
-        *conditions.values,
-    )
+    """Add up the wanted sessions, all of them as of one moment."""
+    with storage.changing():
+        deleted = refresh(backend, storage, filters, progress)
+        conditions = clause(storage, filters)
+        rows = storage.all(
+            "SELECT s.n, s.damaged, s.archived, s.parent IS NOT NULL, "  # noqa: S608 - as above
+            "s.workspace, s.created, s.bytes, t.saved, t.data FROM index_session s "
+            f"LEFT JOIN index_tally t ON t.n = s.n AND {_FRESH}{conditions.text}",
+            *conditions.values,
+        )
     total: Counter[str] = Counter()
     workspaces: Counter[str] = Counter()
     #: Sessions, events and messages of each day.

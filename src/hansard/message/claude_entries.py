@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from hansard.errors import InvalidEvent
+from hansard.event import codec
 from hansard.event.event import Event
 from hansard.message import origin, values
 
@@ -15,8 +17,6 @@ from hansard.message import origin, values
 FORMAT: Final = "claude-code"
 #: The kind of the entries that are not messages.
 ENTRY: Final = "x.claude.entry"
-
-_LONGEST_KEY: Final = 1024
 
 #: Input tokens that were read from a cache, were written to one, and the others.
 _INPUT: Final = ("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens")
@@ -47,7 +47,9 @@ def session_id(prefix: str, project: str, session: str, subpath: str | None = No
 def draft(entry: dict[str, Any]) -> Draft:
     """Return what to append for an entry."""
     key = entry.get("uuid")
-    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not _is_text(key):
+    try:
+        codec.check_key(key)
+    except InvalidEvent:
         key = None
     message = entry.get("message")
     if entry.get("type") in {"user", "assistant"} and isinstance(message, dict):

@@ -17,8 +17,10 @@ not JSON is stored as `values.to_json` encodes it, with `"encoded": true`; the r
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from hansard.message import values
 from hansard.message.parse import REST, ContentPart, Shape, origin_of, parse
@@ -58,11 +60,11 @@ def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) 
     if isinstance(content, list) and len(content) == 1 and _same(native, content[0]):
         rest, taken = {}, {"": "/content/0"}
     else:
-        rest = _without(native, "", _Sources(message), taken)
+        rest = _without(native, "", _finder(message), taken)
     origin: Message = {"format": format, "item": rest}
     if taken:
         origin["from"] = taken
-    return {**_copied(message), "origin": origin}
+    return {**msgspec.to_builtins(message), "origin": origin}
 
 
 def unpack(message: Message, format: str, *, chat: bool = False) -> Message | None:
@@ -75,15 +77,15 @@ def unpack(message: Message, format: str, *, chat: bool = False) -> Message | No
     """
     origin = origin_of(message)
     if origin is None:
-        return _copied(message) if chat and is_plain(message) else None
+        return dict(message) if chat and is_plain(message) else None
     if origin["format"] != format:
         return None
-    native = _copied(origin["item"])
+    native = msgspec.to_builtins(origin["item"])
     try:
         if origin.get("encoded"):
             native = values.from_json(native)
         for target, source in origin.get("from", {}).items():
-            value = _copied(_found(message, source.removeprefix(_AS_JSON)))
+            value = msgspec.to_builtins(_found(message, source.removeprefix(_AS_JSON)))
             if source.startswith(_AS_JSON):
                 value = json.loads(value)
             if not target:
@@ -106,26 +108,28 @@ def is_plain(message: Mapping[str, Any]) -> bool:
     )
 
 
-class _Sources:
-    """What an item can take from its message: strings, members, and arguments that are JSON."""
+def _finder(message: Message) -> Callable[[object], str | None]:
+    """Return a function that returns the pointer to an equal value in the message.
 
-    def __init__(self, message: Message) -> None:
-        self._texts: dict[str, str] = {}
-        self._values = [(f"/{_escaped(name)}", value) for name, value in message.items()]
-        for pointer, text in _texts(message, ""):
-            if len(text) >= _WORTH or (pointer == "/content" and text):
-                self._texts.setdefault(text, pointer)
-            if len(text) >= _WORTH and pointer.endswith("/arguments"):
-                with contextlib.suppress(ValueError, RecursionError):
-                    self._values.append((_AS_JSON + pointer, json.loads(text)))
+    It finds strings, members, and arguments that are JSON.
+    """
+    texts: dict[str, str] = {}
+    members = [(f"/{_escaped(name)}", value) for name, value in message.items()]
+    for pointer, text in _texts(message, ""):
+        if len(text) >= _WORTH or (pointer == "/content" and text):
+            texts.setdefault(text, pointer)
+        if len(text) >= _WORTH and pointer.endswith("/arguments"):
+            with contextlib.suppress(ValueError, RecursionError):
+                members.append((_AS_JSON + pointer, json.loads(text)))
 
-    def find(self, value: object) -> str | None:
-        """Return the pointer to an equal value in the message."""
+    def find(value: object) -> str | None:
         if isinstance(value, str):
-            return self._texts.get(value)
+            return texts.get(value)
         if isinstance(value, dict | list) and value:
-            return next((pointer for pointer, one in self._values if _same(value, one)), None)
+            return next((pointer for pointer, one in members if _same(value, one)), None)
         return None
+
+    return find
 
 
 def _members(value: object) -> Iterable[tuple[Any, Any]]:
@@ -141,29 +145,22 @@ def _texts(value: object, pointer: str) -> Iterator[tuple[str, str]]:
         yield from _texts(inner, f"{pointer}/{_escaped(name)}")
 
 
-def _without(value: Any, pointer: str, sources: _Sources, taken: dict[str, str]) -> Any:
+def _without(
+    value: Any, pointer: str, find: Callable[[object], str | None], taken: dict[str, str]
+) -> Any:
     """Return a copy of a part of an item, without what is noted in `taken`: the message has it."""
     kept = []
     for name, inner in _members(value):
         inside = f"{pointer}/{_escaped(name)}"
-        source = sources.find(inner)
+        source = find(inner)
         if source is not None:
             taken[inside] = source
         # In a list, None keeps the indexes of the others.
-        kept.append((name, None if source else _without(inner, inside, sources, taken), source))
+        kept.append((name, None if source else _without(inner, inside, find, taken), source))
     if isinstance(value, list):
         return [inner for _, inner, _ in kept]
     if isinstance(value, dict):
         return {name: inner for name, inner, source in kept if source is None}
-    return value
-
-
-def _copied(value: Any) -> Any:
-    """Return a copy of JSON, in a fifth of the time of `deepcopy`."""
-    if isinstance(value, dict):
-        return {name: _copied(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_copied(inner) for inner in value]
     return value
 
 

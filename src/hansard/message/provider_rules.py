@@ -134,13 +134,7 @@ def _join(one: Message, other: Message) -> Message:
     if isinstance(first, str) and isinstance(second, str):
         joined["content"] = f"{first}\n\n{second}"
     elif "content" in joined:
-        joined["content"] = (_blocks(first) + _blocks(second)) or None
+        joined["content"] = [*tool_calls.blocks(first), *tool_calls.blocks(second)] or None
     if "parts" in one:
         joined["parts"] = [*one["parts"], *other["parts"]]
     return joined
-
-
-def _blocks(content: object) -> list[Any]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
-    return list(content) if isinstance(content, list) else []

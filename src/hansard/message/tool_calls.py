@@ -279,7 +279,7 @@ class _PairRepair:
         staying = {answer.slot for answer in answers if answer.place == place}
         held: list[tuple[bool, Any]] = []
         end_of_answers = 0
-        for slot, item in enumerate(_as_list(self._messages[place][holder])):
+        for slot, item in enumerate(blocks(self._messages[place][holder])):
             if slot not in leaving:
                 held.append((False, item))
             elif slot in staying:
@@ -314,11 +314,11 @@ def _message_of(holder: str, answers: Iterable[_Answer]) -> Message:
     return {**first, holder: held}
 
 
-def _as_list(held: object) -> list[Any]:
+def blocks(content: object) -> list[Any]:
     """Return content as blocks; an empty string is none, since providers refuse an empty block."""
-    if isinstance(held, list):
-        return held
-    return [{"type": "text", "text": held}] if held else []
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content and isinstance(content, str) else []
 
 
 #: The answer to a call without a recorded result.
