@@ -266,6 +266,7 @@ class ReferenceModel:
             "updated": facts[-1].stamp if facts else "",
             "parent": forked["parent"] if forked else None,
             "forked_at": forked["seq"] if forked else 0,
+            "forked_label": forked.get("label", "") if forked else "",
             "message_count": counts.get("message.added", 0),
             "metadata": metadata,
             "named": named,

@@ -166,7 +166,7 @@ def test_a_key_that_was_used_for_something_else_is_refused(session: hansard.Sess
     assert {*first} == {*again}
     with pytest.raises(
         hansard.InvalidEvent,
-        match=r"for message\.added, message\.added and is given for message\.added;",
+        match=r"for 2 events \(message\.added, message\.added\) and is given for message\.added;",
     ):
         session.add_message(said, key="k")
     with pytest.raises(hansard.InvalidEvent, match=r"x\.todo"):

@@ -77,12 +77,18 @@ def repeated(
     session_id: str, key: str | None, drafts: Sequence[NewEvent], stored: Sequence[Event]
 ) -> list[Event]:
     """Return the events of the append that had a key first; raise `InvalidEvent` if it was another one."""
-    first = ", ".join(event.kind for event in stored)
-    given = ", ".join(new.kind for new in drafts)
+    first = [event.kind for event in stored]
+    given = [new.kind for new in drafts]
     # A repair and a redacted copy replace the kind that an event had.
     if first != given and EVENT_LOST not in first and MESSAGE_REDACTED not in first:
         raise InvalidEvent(
-            f"session {session_id!r}: key {key!r} was used for {first:.80} and is given for "
-            f"{given:.80}; nothing was appended. Use another key"
+            f"session {session_id!r}: key {key!r} was used for {_listed(first)} and is given for "
+            f"{_listed(given)}; nothing was appended. Use another key"
         )
     return [msgspec.structs.replace(event, repeated=True) for event in stored]
+
+
+def _listed(kinds: list[str]) -> str:
+    """Return the kinds of events, and their number if there is more than one."""
+    text = ", ".join(kinds)
+    return text if len(kinds) == 1 else f"{len(kinds)} events ({text:.80})"
