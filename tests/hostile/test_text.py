@@ -1,5 +1,6 @@
 """Hostile text in output: on a terminal, in HTML, in Markdown, in an error, in a log."""
 
+import base64
 import json
 import os
 import subprocess
@@ -110,6 +111,19 @@ print(*sorted(said))
     shown, count = secrets.redact({"a": f"[[[password=hunter2hunter2, {nested(5000)}"})
     assert count >= 1
     assert "hunter2" not in json.dumps(shown)
+
+
+def test_deep_json_in_a_token_and_in_a_call_is_an_error_of_ours() -> None:
+    """N-74: a page token of deep JSON is refused, and a tool call with deep arguments is left out."""
+    token = base64.urlsafe_b64encode(f'{{"x":{nested(5000)}}}'.encode()).decode()
+    with hansard.open("memory:") as store:
+        with pytest.raises(ValueError, match="invalid cursor"):
+            store.sessions(cursor=token)
+        session = store.session("s")
+        call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": nested(5000)}}
+        message = {"role": "assistant", "content": "words", "partial": True, "tool_calls": [call]}
+        session.add_message(message)
+        assert session.messages(repair=True) == [{"role": "assistant", "content": "words"}]
 
 
 def test_a_process_that_holds_a_lock_is_named_without_its_secrets() -> None:

@@ -184,7 +184,7 @@ class Thread(AdapterProjection):
             elif event.kind in {"metadata.set", "session.created"}:
                 mark = event.data.get("metadata", {}).get(MARK)
                 self.marked = self.marked if mark is None else mark == FORMAT
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return  # redacted, or an application's event of the same kind
 
     def _revert(self, seq: int) -> None:

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from hansard.index.search import SearchQuery
 
 #: Errors by which a damaged file shows where SQLite does not notice it. Arguments were checked before.
-_NONSENSE: Final = (msgspec.MsgspecError, AttributeError, TypeError, ValueError, OverflowError)
+_NONSENSE: Final = (
+    msgspec.MsgspecError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+)
 
 Answer = TypeVar("Answer")
 

@@ -4,7 +4,6 @@ A page begins after the last session of the previous page, by the sort key. A pa
 so it reveals nothing about sessions outside of a scoped store.
 """
 
-import binascii
 import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -279,7 +278,7 @@ def _read_token(text: str, order: str) -> _PageToken:
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         found = _decode_token(raw)
-    except (msgspec.MsgspecError, UnicodeError, binascii.Error, TypeError, ValueError):
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         raise ValueError(f"invalid cursor {text!r:.60}; pass `next` of the previous page") from None
     if found.order != order:
         raise ValueError(

@@ -249,7 +249,7 @@ class TextIndexer:
             if event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
                 try:
                     message = _decode(redactions.mask(event).raw).message
-                except (msgspec.MsgspecError, UnicodeDecodeError):
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                     continue  # views ignore data of another shape, too
                 role = message.get("role") if isinstance(message, dict) else None
                 role = role if isinstance(role, str) else ""

@@ -72,7 +72,7 @@ def _is_empty(message: Message) -> bool:
 def _is_complete(call: Any) -> bool:
     try:
         msgspec.json.decode(call["function"]["arguments"])
-    except (LookupError, TypeError, ValueError, msgspec.MsgspecError):
+    except (LookupError, TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         return False
     return bool(call.get("id"))
 

@@ -102,7 +102,7 @@ _decode_data = msgspec.json.Decoder(_RedactedData).decode
 def _has_message(data: bytes | None) -> bool:
     try:
         return data is not None and bool(_decode_data(data))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
 
 

@@ -229,7 +229,7 @@ class ExportReader:
             )
         try:
             return _header(raw)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise self.refused(f"invalid header: {error}") from None
 
     def events(self) -> Iterator[Moved]:

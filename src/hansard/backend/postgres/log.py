@@ -27,6 +27,7 @@ from hansard.backend.postgres.schema import session_number
 from hansard.errors import InvalidEvent
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
+from hansard.log import format
 from hansard.log.store_directory import deleted, not_found
 from hansard.log.write_batch import seq_conflict
 
@@ -166,7 +167,7 @@ class PostgresLog(InternalLog):
                 try:
                     msgspec.json.decode(event.raw, type=dict)
                     yield event
-                except msgspec.MsgspecError as error:
+                except format.DECODE_ERRORS as error:
                     yield self._finding(f"event {event.seq} is not readable: {error}")
             if not events:
                 break
