@@ -33,13 +33,10 @@ MISSING = {
     "langgraph.HansardSaver": ("langgraph", "langgraph", "langgraph"),
     "openai_agents.HansardSession": ("agents", "openai-agents", "openai-agents"),
     "pydantic_ai.SessionPersistence": ("pydantic_ai", "pydantic-ai-slim", "pydantic-ai"),
-    "pydantic_ai.HansardStepStore": (
-        "pydantic_ai_harness",
-        "pydantic-ai-harness for its step store",
-        "pydantic-ai",
-    ),
+    "pydantic_ai.HansardStepStore": ("pydantic_ai_harness", "pydantic-ai-harness for its step store",
+        "pydantic-ai"),
     "strands.HansardRepository": ("strands", "strands-agents", "strands"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MISSING)

@@ -12,14 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from agents import (
-    Agent,
-    RunConfig,
-    RunContextWrapper,
-    Runner,
-    SQLiteSession,
-    function_tool,
-)
+from agents import Agent, RunConfig, RunContextWrapper, Runner, SQLiteSession, function_tool
 from agents import Usage as AgentsUsage
 from agents.extensions.memory import EncryptedSession
 from agents.memory.openai_responses_compaction_session import OpenAIResponsesCompactionSession

@@ -751,8 +751,7 @@ def test_a_changed_response_is_not_counted_again(store: hansard.Store) -> None:
         ]
 
     agent = Agent(
-        counting(["answer"] * 9),
-        capabilities=[SessionPersistence(store), ProcessHistory(shout)],
+        counting(["answer"] * 9), capabilities=[SessionPersistence(store), ProcessHistory(shout)]
     )
     for _ in range(3):
         run(agent.run("?", conversation_id="s"))

@@ -238,22 +238,16 @@ def pydantic_steps(store: Any, given: list[Any]) -> list[Any]:
 #: By adapter: the operation, and how to create the adapter and the framework's own store, if there is one.
 ADAPTERS: dict[str, tuple[Callable[[Any, list[Any]], list[Any]], Any, Any]] = {
     "openai": (openai_agents, lambda s: HansardSession("s", s), lambda _: SQLiteSession("s")),
-    "langchain": (
-        langchain,
-        lambda store: HansardChatMessageHistory("s", store),
-        lambda _: InMemoryChatMessageHistory(),
-    ),
+    "langchain": (langchain, lambda store: HansardChatMessageHistory("s", store),
+        lambda _: InMemoryChatMessageHistory()),
     "langgraph": (langgraph, HansardSaver, lambda _: InMemorySaver()),
     "adk": (adk, HansardSessionService, lambda _: InMemorySessionService()),
-    "strands": (
-        strands,
-        HansardRepository,
-        lambda path: FileSessionManager("other", storage_dir=str(path)),
-    ),
+    "strands": (strands, HansardRepository,
+        lambda path: FileSessionManager("other", storage_dir=str(path))),
     "claude": (claude, HansardSessionStore, lambda _: InMemorySessionStore()),
     "pydantic": (pydantic_ai, SessionPersistence, None),
     "steps": (pydantic_steps, HansardStepStore, lambda _: InMemoryStepStore()),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -106,11 +106,7 @@ def contents(path: Path) -> dict[Path, bytes]:
 
 #: Calls that are refused: the arguments, the exit code, and a part of the one line on stderr.
 REFUSED: list[tuple[str, int, str]] = [
-    (
-        "relpay x",
-        2,
-        "no such command: relpay (did you mean `hansard replay`?); see `hansard --help`",
-    ),
+    ("relpay x", 2, "no such command: relpay (did you mean `hansard replay`?); see `hansard --help`"),
     ("replay", 2, "missing argument 'ID'; see `hansard replay --help`"),
     ("replay agent/1 --sped 3", 2, "--sped"),
     ("replay agent/1 --speed 0", 2, "--speed"),
@@ -149,7 +145,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("add agent/1 --kind message.added {}", 1, "is not an application event"),
     ("tail --lines x", 2, "'x' is not an integer"),
     ("prune --policy", 1, "set one with --set-policy"),
-]
+]  # fmt: skip
 
 
 def test_a_refused_call_says_why_and_changes_nothing(tmp_path: Path) -> None:
@@ -170,19 +166,9 @@ def test_a_refused_call_says_why_and_changes_nothing(tmp_path: Path) -> None:
 
 #: Commands that print what is stored.
 PRINTING = (
-    "replay evil",
-    "show evil",
-    "tail evil",
-    "diff evil tame",
-    "search refund",
-    "dump evil",
-    "ls",
-    "stats",
-    "tree --all",
-    "export evil",
-    "export evil --as markdown",
-    "export evil --as html",
-)
+    "replay evil", "show evil", "tail evil", "diff evil tame", "search refund", "dump evil", "ls",
+    "stats", "tree --all", "export evil", "export evil --as markdown", "export evil --as html",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("call", PRINTING)

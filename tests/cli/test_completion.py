@@ -36,14 +36,10 @@ printf '<%s>\\n' "$2"
 
 #: Ids that run something, or become something else, if a shell interprets them. Each begins otherwise.
 HOSTILE = (
-    "a1$(touch PWNED)",
-    "a2`touch PWNED`;touch PWNED;",
-    "a3|touch PWNED&touch PWNED>PWNED",
-    "a4'$(touch PWNED)'",
-    'a5"$(touch PWNED)"\\$(touch PWNED)',
-    "a6* {a,b} ~ #x !y $HOME, 100% <é日😀>",
+    "a1$(touch PWNED)", "a2`touch PWNED`;touch PWNED;", "a3|touch PWNED&touch PWNED>PWNED",
+    "a4'$(touch PWNED)'", 'a5"$(touch PWNED)"\\$(touch PWNED)', "a6* {a,b} ~ #x !y $HOME, 100% <é日😀>",
     "a7:a=b,c@d",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("shell", SHELLS)

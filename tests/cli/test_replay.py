@@ -226,14 +226,11 @@ PICTURE = "iVBORw0KGgo" + "A" * 1025
     [
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}},
         {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}", "detail": "high"},
-        {
-            "type": "image",
-            "source": {"type": "base64", "media_type": "image/png", "data": PICTURE},
-        },
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}},
         {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": PICTURE},
         {"inlineData": {"mimeType": "image/png", "data": PICTURE}},
     ],
-)
+)  # fmt: skip
 def test_pictures_are_named_and_not_printed(block: dict[str, object], tmp_path: Path) -> None:
     """A picture of any provider is its type and size; --full and --json give it as it is."""
     with library.open(tmp_path / "s", durability="os") as store:

@@ -14,13 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from hansard.backend.contract import INTERNAL, AppendRequest, Changed
-from hansard.backend.memory import (
-    MemoryBackend,
-    MemoryChunk,
-    MemoryLog,
-    MemoryReader,
-    MemoryStage,
-)
+from hansard.backend.memory import MemoryBackend, MemoryChunk, MemoryLog, MemoryReader, MemoryStage
 from tests.contract import (
     test_appending,
     test_compaction,
@@ -72,12 +66,8 @@ BROKEN: dict[str, tuple[type, str, Bug, ModuleType]] = {
     "ignores the expected seq": (MemoryLog, "append", ignoring("expected_seq"), test_appending),
     "ignores new_only": (MemoryLog, "append", ignoring("new_only"), test_appending),
     "shows half a batch": (MemoryLog, "append", appending_one_by_one, test_appending),
-    "ignores where a session begins": (
-        MemoryBackend,
-        "stage",
-        lambda real, self, name, **options: real(self, name, **{**options, "before": 0}),
-        test_staging,
-    ),
+    "ignores where a session begins": (MemoryBackend, "stage",
+        lambda real, self, name, **options: real(self, name, **{**options, "before": 0}), test_staging),
     "syncs a closed store": (MemoryLog, "sync", deaf, test_keeping),
     "finds no damage": (MemoryLog, "verify", lambda *_: [], test_keeping),
     "stops one early": (
@@ -96,62 +86,27 @@ BROKEN: dict[str, tuple[type, str, Bug, ModuleType]] = {
         ),
         test_reading,
     ),
-    "gives two callers the same objects (N-63)": (
-        MemoryChunk,
-        "messages",
-        lambda real, self: [(seq, SHARED.setdefault(seq, one)) for seq, one in real(self)],
-        test_reading,
-    ),
+    "gives two callers the same objects (N-63)": (MemoryChunk, "messages",
+        lambda real, self: [(seq, SHARED.setdefault(seq, one)) for seq, one in real(self)], test_reading),
     "hides keys": (MemoryChunk, "keyed", lambda *_: {}, test_staging),
-    "takes `Foo` for `foo` (N-5)": (
-        MemoryBackend,
-        "log",
-        lambda real, self, name, **options: real(self, str(name).lower(), **options),
-        test_keeping,
-    ),
+    "takes `Foo` for `foo` (N-5)": (MemoryBackend, "log",
+        lambda real, self, name, **options: real(self, str(name).lower(), **options), test_keeping),
     "never closes": (MemoryBackend, "close", deaf, test_keeping),
-    "forks without a parent": (
-        MemoryBackend,
-        "stage",
-        lambda real, self, name, *, before=0, **_: real(self, name, before=before),
-        test_staging,
-    ),
-    "purges without a look": (
-        MemoryBackend,
-        "purge",
-        lambda real, self, name, _=None: real(self, name),
-        test_staging,
-    ),
-    "deletes whatever the seq": (
-        MemoryBackend,
-        "delete",
-        lambda real, self, name, **_: real(self, name),
-        test_retention,
-    ),
-    "empties the audit log": (
-        MemoryBackend,
-        "internal",
+    "forks without a parent": (MemoryBackend, "stage",
+        lambda real, self, name, *, before=0, **_: real(self, name, before=before), test_staging),
+    "purges without a look": (MemoryBackend, "purge", lambda real, self, name, _=None: real(self, name),
+        test_staging),
+    "deletes whatever the seq": (MemoryBackend, "delete", lambda real, self, name, **_: real(self, name),
+        test_retention),
+    "empties the audit log": (MemoryBackend, "internal",
         lambda real, self, name: (self._records.pop(INTERNAL + name, None), real(self, name))[1],
-        test_retention,
-    ),
-    "has one stamp for all": (
-        MemoryBackend,
-        "stamps",
-        lambda real, self, *ids: dict.fromkeys(real(self, *ids), "1"),
-        test_watching,
-    ),
-    "reports no change": (
-        MemoryBackend,
-        "changed",
-        lambda _, __, since: Changed(every=not since, since="seen"),
-        test_watching,
-    ),
-    "publishes without the first append": (
-        MemoryStage,
-        "append",
-        lambda real, self, drafts, *, key=None: real(self, drafts[1:] or drafts, key=key),
-        test_staging,
-    ),
+        test_retention),
+    "has one stamp for all": (MemoryBackend, "stamps",
+        lambda real, self, *ids: dict.fromkeys(real(self, *ids), "1"), test_watching),
+    "reports no change": (MemoryBackend, "changed",
+        lambda _, __, since: Changed(every=not since, since="seen"), test_watching),
+    "publishes without the first append": (MemoryStage, "append",
+        lambda real, self, drafts, *, key=None: real(self, drafts[1:] or drafts, key=key), test_staging),
     "forgets nothing": (MemoryLog, "compact", masked(lambda _, event: event), test_compaction),
     "forgets control events": (
         MemoryLog,
@@ -164,13 +119,9 @@ BROKEN: dict[str, tuple[type, str, Bug, ModuleType]] = {
         test_compaction,
     ),
     "drops nothing": (MemoryLog, "drop", lambda _, self: self._record.exists, test_cursors),
-    "replaces at any seq": (
-        MemoryLog,
-        "replace",
-        lambda real, self, events, **_: real(self, events, expected_seq=self._record.seq),
-        test_cursors,
-    ),
-}
+    "replaces at any seq": (MemoryLog, "replace",
+        lambda real, self, events, **_: real(self, events, expected_seq=self._record.seq), test_cursors),
+}  # fmt: skip
 
 
 def notices(module: ModuleType) -> bool:

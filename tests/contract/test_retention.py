@@ -7,13 +7,7 @@ from functools import partial
 import pytest
 
 from hansard.backend.contract import AUDIT, AppendRequest, Backend, Log
-from hansard.errors import (
-    Held,
-    InvalidSessionId,
-    SeqConflict,
-    SessionDeleted,
-    SessionNotFound,
-)
+from hansard.errors import Held, InvalidSessionId, SeqConflict, SessionDeleted, SessionNotFound
 from hansard.event.event import Event, NewEvent
 from tests.contract.backends import (
     Context,

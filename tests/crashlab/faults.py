@@ -34,26 +34,9 @@ from hansard.log import disk
 from tests.crashlab.seam import MUTATING, READING, Asked, Call, Faults, Lost, Watch
 
 __all__ = [
-    "APPENDING",
-    "BEGINNING",
-    "MUTATING",
-    "READING",
-    "Call",
-    "Death",
-    "Faults",
-    "Kept",
-    "Kill",
-    "Killed",
-    "Lost",
-    "Seen",
-    "Watch",
-    "When",
-    "fail",
-    "fail_sync",
-    "kill",
-    "record",
-    "short",
-]
+    "APPENDING", "BEGINNING", "MUTATING", "READING", "Call", "Death", "Faults", "Kept", "Kill",
+    "Killed", "Lost", "Seen", "Watch", "When", "fail", "fail_sync", "kill", "record", "short",
+]  # fmt: skip
 
 When = Literal["before", "after"]
 Kept = Literal["one byte", "half", "all but one"]

@@ -38,19 +38,9 @@ from tests.crashlab.history_values import History, Kind, Operation, Outcome, Rec
 from tests.crashlab.history_worker import FORKING, WEIGHTS, Orders, record, work
 
 __all__ = [
-    "FORKING",
-    "WEIGHTS",
-    "End",
-    "History",
-    "Kind",
-    "Operation",
-    "Outcome",
-    "Record",
-    "Violation",
-    "check",
-    "read",
-    "run",
-]
+    "FORKING", "WEIGHTS", "End", "History", "Kind", "Operation", "Outcome", "Record", "Violation",
+    "check", "read", "run",
+]  # fmt: skip
 
 #: How often to look whether it is time for the next kill.
 _GLANCE: Final = 0.001

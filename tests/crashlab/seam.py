@@ -13,46 +13,16 @@ from hansard.log import disk
 
 #: The calls that change a file, or open one to do so. `at` counts these, unless `only` names others.
 MUTATING: Final = (
-    "make_root",
-    "make_directory",
-    "create_file",
-    "open_file",
-    "open_to_change",
-    "lengthen",
-    "write",
-    "write_at",
-    "sync",
-    "publish",
-    "link",
-    "sync_directory",
-    "move",
-    "remove",
-    "remove_empty",
-)
+    "make_root", "make_directory", "create_file", "open_file", "open_to_change", "lengthen", "write",
+    "write_at", "sync", "publish", "link", "sync_directory", "move", "remove", "remove_empty",
+)  # fmt: skip
 
 #: The calls that only read. They fail with `only=READING`.
 READING: Final = (
-    "open_root",
-    "for_group",
-    "real",
-    "open_directory",
-    "read_at",
-    "map_numbers",
-    "size",
-    "names",
-    "present",
-    "is_link",
-    "identity",
-    "links",
-    "inode",
-    "is_named",
-    "status_of",
-    "status",
-    "may_write",
-    "forget_cached",
-    "free_bytes",
-    "free_names",
-)
+    "open_root", "for_group", "real", "open_directory", "read_at", "map_numbers", "size", "names",
+    "present", "is_link", "identity", "links", "inode", "is_named", "status_of", "status", "may_write",
+    "forget_cached", "free_bytes", "free_names",
+)  # fmt: skip
 
 Lost = Literal["cut", "nul"]
 

@@ -167,10 +167,7 @@ def test_the_agents_sdk_takes_the_items(tmp_path: Path) -> None:
 #: Messages as different frameworks write calls and results, and some that none would write.
 SHAPES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be kind."},
-    {
-        "role": "user",
-        "content": [{"type": "text", "text": "Look."}, {"type": "image", "n": 10**30}],
-    },
+    {"role": "user", "content": [{"type": "text", "text": "Look."}, {"type": "image", "n": 10**30}]},
     {
         "role": "assistant",
         "content": [
@@ -192,19 +189,14 @@ SHAPES: list[dict[str, Any]] = [
             {"type": "text", "text": "And?"},
         ],
     },
-    {
-        "type": "function_call",
-        "call_id": "f1",
-        "name": "sum",
-        "arguments": '{"n": NaN, "s": "\\ud800"}',
-    },
+    {"type": "function_call", "call_id": "f1", "name": "sum", "arguments": '{"n": NaN, "s": "\\ud800"}'},
     {"type": "function_call_output", "call_id": "f1", "output": "3"},
     {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "x"}}, 5]},
     {"role": "tool", "tool_call_id": "unknown", "content": "lost"},
     {"role": "critic", "content": {"odd": [1, None]}, "origin": 5},
     {"role": ["x"], "content": 7},
     {"role": "model", "parts": [{"text": "Gemini"}]},
-]
+]  # fmt: skip
 
 
 def shapes(store: hansard.Store) -> hansard.Session:

@@ -269,31 +269,18 @@ SESSIONS = [
     Scene("create", _empty, (_create,), ({}, seen(user="u7"))),
     Scene("begin", _empty, (_append(FIRST),), ({}, seen(FIRST)), ((FIRST,),)),
     # The first append opens the files and takes the ordinary way, the second the short one.
-    Scene(
-        "append",
-        _two_messages,
-        (_append(THIRD), _append(FOURTH)),
-        (TWO, THREE, FOUR),
-        ((THIRD,), (FOURTH,)),
-    ),
+    Scene("append", _two_messages, (_append(THIRD), _append(FOURTH)), (TWO, THREE, FOUR),
+        ((THIRD,), (FOURTH,))),
     Scene("batch", _two_messages, (_append_two,), (TWO, FOUR), (PAIR,)),
-    Scene(
-        "key",
-        _two_messages,
-        (lambda store: store.session(ID).add_messages(PAIR, key="turn-2"),),
-        (TWO, FOUR),
-    ),
-    Scene(
-        "metadata",
-        _two_messages,
-        (lambda store: store.session(ID).set_metadata(title="T"),),
-        (TWO, seen(FIRST, SECOND, title="T")),
-    ),
+    Scene("key", _two_messages, (lambda store: store.session(ID).add_messages(PAIR, key="turn-2"),),
+        (TWO, FOUR)),
+    Scene("metadata", _two_messages, (lambda store: store.session(ID).set_metadata(title="T"),),
+        (TWO, seen(FIRST, SECOND, title="T"))),
     Scene("recover", _torn, (_append_two,), (TWO, FOUR), (PAIR,)),
     Scene("delete", _two_messages, (lambda store: store.delete(ID),), (TWO, {})),
     Scene("restore", _deleted, (lambda store: store.restore(ID),), ({}, TWO)),
     Scene("verify", _failed, (_verify, _append_two), (TWO, TWO, FOUR), ((), PAIR)),
-]
+]  # fmt: skip
 
 SEALING = [
     Scene("compact", _two_messages, (_compact,), (TWO, TWO), settle=settle_compaction),
@@ -327,18 +314,10 @@ SEALING = [
 MOVING = [
     # The last call removes the temporary file of the child's log, which has its name by then.
     Scene(
-        "fork",
-        _torn,
-        (lambda store: store.session(ID).fork(CHILD),),
-        (TWO, FORKED),
-        tidies=True,
+        "fork", _torn, (lambda store: store.session(ID).fork(CHILD),), (TWO, FORKED), tidies=True
     ),
     Scene(
-        "import",
-        _empty,
-        (lambda store: store.import_session(_exported()),),
-        ({}, TWO),
-        tidies=True,
+        "import", _empty, (lambda store: store.import_session(_exported()),), ({}, TWO), tidies=True
     ),
 ]
 

@@ -47,9 +47,7 @@ def test_a_name_in_the_trash_is_not_given_to_a_new_session(tmp_path: Path) -> No
         other.delete("s")
         # It is not in its place when the writer looks there, and not in the trash when it looks there.
         present = once(
-            disk.present,
-            before=lambda: other.restore("s"),
-            after=lambda: other.delete("s"),
+            disk.present, before=lambda: other.restore("s"), after=lambda: other.delete("s")
         )
         with replaced("present", present), pytest.raises(SessionDeleted):
             store.session("s").add_message({"by": "us"})

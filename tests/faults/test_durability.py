@@ -13,15 +13,7 @@ from hansard.backend.local.log import LocalLog
 from hansard.log.write_batch import SyncTarget
 from hansard.log.writer import LogWriter
 from tests.crashlab import faults
-from tests.faults.crash_runs import (
-    ID,
-    MESSAGES,
-    PLANS,
-    SYNC_ONLY,
-    Durability,
-    Run,
-    broken_promises,
-)
+from tests.faults.crash_runs import ID, MESSAGES, PLANS, SYNC_ONLY, Durability, Run, broken_promises
 from tests.faults.fault_scenarios import do_not_wait_for_the_disk
 
 

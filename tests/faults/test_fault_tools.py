@@ -18,24 +18,8 @@ def test_every_call_that_changes_something_is_in_the_list() -> None:
         "is_in_use", "remove_unused", "copy_content", "temporary_file"
     }  # fmt: skip
     harmless = {
-        "absolute",
-        "boot",
-        "close",
-        "command_of",
-        "explain",
-        "file_budget",
-        "files_held",
-        "hold_files",
-        "in_group_store",
-        "is_member",
-        "kind",
-        "lock_holders",
-        "mode",
-        "next_data",
-        "report",
-        "reporting",
-        "reset_after_fork",
-        "told_by_system",
-        "user",
-    }
+        "absolute", "boot", "close", "command_of", "explain", "file_budget", "files_held", "hold_files",
+        "in_group_store", "is_member", "kind", "lock_holders", "mode", "next_data", "report",
+        "reporting", "reset_after_fork", "told_by_system", "user",
+    }  # fmt: skip
     assert ours - made_of_others - harmless == {*faults.MUTATING, *faults.READING}

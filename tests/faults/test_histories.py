@@ -214,21 +214,12 @@ FORKS: dict[str, Callable[[Story], object]] = {
     "refused": lambda story: story.race("refused", story.delete),
     "killed": lambda story: story.race("unknown", story.delete),
     "killed, and there": lambda story: (story.store_fork(), story.race("unknown", story.delete)),
-    "purged": lambda story: (
-        story.race("ok", story.delete),
-        story.list(**{"fork/r": 2}, m=None),
-        story.purge("ok"),
-    ),
-    "purged by one that was killed": lambda story: (
-        story.race("ok", story.delete),
-        story.purge("unknown"),
-    ),
-    "not purged": lambda story: (
-        story.store_fork(deleted=True),
-        story.race("ok", story.delete),
-        story.purge("refused"),
-    ),
-}
+    "purged": lambda story: (story.race("ok", story.delete), story.list(**{"fork/r": 2}, m=None),
+        story.purge("ok")),
+    "purged by one that was killed": lambda story: (story.race("ok", story.delete), story.purge("unknown")),
+    "not purged": lambda story: (story.store_fork(deleted=True), story.race("ok", story.delete),
+        story.purge("refused")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORKS)
@@ -243,14 +234,10 @@ def test_a_fork_may_be_missing_if_it_was_refused_or_purged(name: str) -> None:
 #: Forks that are missing, or there, and must not be, and what that is.
 WRONG_FORKS: dict[str, tuple[str, Callable[[Story], object]]] = {
     "acknowledged": ("lost", lambda story: story.race("ok", story.delete)),
-    "acknowledged, and in the trash": (
-        "vanished",
-        lambda story: (story.store_fork(deleted=True), story.race("ok", story.delete)),
-    ),
-    "acknowledged, and not listed": (
-        "vanished",
-        lambda story: (story.store_fork(), story.race("ok", story.delete), story.list(m=None)),
-    ),
+    "acknowledged, and in the trash": ("vanished",
+        lambda story: (story.store_fork(deleted=True), story.race("ok", story.delete))),
+    "acknowledged, and not listed": ("vanished",
+        lambda story: (story.store_fork(), story.race("ok", story.delete), story.list(m=None))),
     "acknowledged, and its parent was purged": (
         "fork",
         lambda story: (
@@ -259,29 +246,16 @@ WRONG_FORKS: dict[str, tuple[str, Callable[[Story], object]]] = {
             story.sessions.update({"mortal/0": End([])}),
         ),
     ),
-    "refused, and seen": (
-        "stale",
-        lambda story: story.race("refused", lambda: story.see(2), story.delete),
-    ),
-    "refused, and there": (
-        "phantom",
-        lambda story: (story.store_fork(), story.race("refused", story.delete)),
-    ),
-    "refused, and in the trash": (
-        "phantom",
-        lambda story: (story.store_fork(deleted=True), story.race("refused", story.delete)),
-    ),
-    "killed, and an append was acknowledged": (
-        "lost",
-        lambda story: story.race(
-            "unknown", story.delete, lambda: story.append("fork/r", kept=False)
-        ),
-    ),
-    "purged, and there": (
-        "resurrected",
-        lambda story: (story.store_fork(), story.race("ok", story.delete), story.purge("ok")),
-    ),
-}
+    "refused, and seen": ("stale", lambda story: story.race("refused", lambda: story.see(2), story.delete)),
+    "refused, and there": ("phantom",
+        lambda story: (story.store_fork(), story.race("refused", story.delete))),
+    "refused, and in the trash": ("phantom",
+        lambda story: (story.store_fork(deleted=True), story.race("refused", story.delete))),
+    "killed, and an append was acknowledged": ("lost",
+        lambda story: story.race("unknown", story.delete, lambda: story.append("fork/r", kept=False))),
+    "purged, and there": ("resurrected",
+        lambda story: (story.store_fork(), story.race("ok", story.delete), story.purge("ok"))),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG_FORKS)
@@ -320,16 +294,11 @@ def reorder(story: Story) -> None:
 
 #: What is wrong, by the kind of violation that it is.
 BAD: dict[str, list[Callable[[Story], object]]] = {
-    "lost": [
-        lambda story: story.append(kept=False),
-        lambda story: story.ask("revert", result={"seq": 7}, to=3),
-    ],
+    "lost": [lambda story: story.append(kept=False),
+        lambda story: story.ask("revert", result={"seq": 7}, to=3)],
     "twice": [lambda story: story.put(S, message("w0.0.1", 0, 1, 1))],
-    "phantom": [
-        lambda story: story.put(S, message("w9.0.1", 0, 1, 1)),
-        lambda story: story.append(outcome="refused"),
-        lambda story: story.list(ghost=1),
-    ],
+    "phantom": [lambda story: story.put(S, message("w9.0.1", 0, 1, 1)),
+        lambda story: story.append(outcome="refused"), lambda story: story.list(ghost=1)],
     "altered": [
         lambda story: story.change(
             6, data={"message": {**message("w0.0.5", 0, 1, 1), "content": " something else"}}
@@ -341,38 +310,25 @@ BAD: dict[str, list[Callable[[Story], object]]] = {
     "not a prefix": [
         lambda story: story.ask("read", result={"seq": 8, "digest": "something else"}, after=0),
     ],
-    "stale": [
-        lambda story: story.read(upto=7),
-        lambda story: story.list(s=7),
-        lambda story: story.ask("search", result={"found": []}, word="w0.0.1/0/0"),
-    ],
-    "compare-and-set": [
-        lambda story: story.append(expected=3),
-        lambda story: story.say({"error": "SeqConflict", "actual": 8}, expected=8),
-    ],
-    "key": [
-        lambda story: story.append(key="k"),
+    "stale": [lambda story: story.read(upto=7), lambda story: story.list(s=7),
+        lambda story: story.ask("search", result={"found": []}, word="w0.0.1/0/0")],
+    "compare-and-set": [lambda story: story.append(expected=3),
+        lambda story: story.say({"error": "SeqConflict", "actual": 8}, expected=8)],
+    "key": [lambda story: story.append(key="k"),
         lambda story: story.say({"seqs": [6], "of": "w0.0.3"}, key="k", of="w0.0.3"),
         lambda story: story.say({"seqs": [9], "of": story.append(size=2, key="b").id}, key="b"),
         lambda story: story.say({"seqs": [9, 10], "of": story.append(size=2, key="b").id}, key="b"),
         lambda story: story.say({"error": "InvalidEvent"}, key="k"),
         lambda story: story.say({"error": "InvalidEvent"}, key="never stored"),
-        lambda story: story.say({"error": "InvalidEvent"}),
-    ],
-    "fork": [
-        lambda story: story.change(1, "fork/a", stamp="another time"),
-        lambda story: story.fork("fork/b", 3),
-    ],
-    "resurrected": [
-        lambda story: story.while_deleted(lambda: story.read("mortal/0")),
-        lambda story: story.ask("delete", "mortal/0"),
-    ],
-    "vanished": [
-        lambda story: story.ask("read", S, "refused", result={"error": "SessionDeleted"}),
-        lambda story: story.list(s=None),
-    ],
+        lambda story: story.say({"error": "InvalidEvent"})],
+    "fork": [lambda story: story.change(1, "fork/a", stamp="another time"),
+        lambda story: story.fork("fork/b", 3)],
+    "resurrected": [lambda story: story.while_deleted(lambda: story.read("mortal/0")),
+        lambda story: story.ask("delete", "mortal/0")],
+    "vanished": [lambda story: story.ask("read", S, "refused", result={"error": "SessionDeleted"}),
+        lambda story: story.list(s=None)],
     "failed": [lambda story: story.ask("compact", outcome="failed", result={"error": "TypeError"})],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -393,32 +349,14 @@ RUNS: dict[str, dict[str, Any]] = {
         # A rare call would be missing in one of a few hundred runs.
         "weights": dict.fromkeys(("list", "fork", "create", "revert", "compact"), 6),
     },
-    "compactions": {
-        "operations": 150,
-        "kills": 150,
-        "deaths": APPENDING,
-        "weights": {"compact": 6},
-    },
-    "more compactions": {
-        "operations": 150,
-        "kills": 150,
-        "deaths": APPENDING,
-        "weights": {"compact": 6, "delete": 0},
-    },
-    "forks": {
-        "operations": 40,
-        "kills": 12,
-        "deaths": APPENDING,
-        "weights": histories.FORKING,
-        "prepare": "tests.faults.workers:take_time_to_fork",
-    },
-    "beginnings": {
-        "operations": 60,
-        "kills": 40,
-        "deaths": BEGINNING,
-        "weights": dict.fromkeys(histories.WEIGHTS, 0) | {"create": 4, "begin": 4, "list": 1},
-    },
-}
+    "compactions": {"operations": 150, "kills": 150, "deaths": APPENDING, "weights": {"compact": 6}},
+    "more compactions": {"operations": 150, "kills": 150, "deaths": APPENDING,
+        "weights": {"compact": 6, "delete": 0}},
+    "forks": {"operations": 40, "kills": 12, "deaths": APPENDING, "weights": histories.FORKING,
+        "prepare": "tests.faults.workers:take_time_to_fork"},
+    "beginnings": {"operations": 60, "kills": 40, "deaths": BEGINNING,
+        "weights": dict.fromkeys(histories.WEIGHTS, 0) | {"create": 4, "begin": 4, "list": 1}},
+}  # fmt: skip
 
 
 @pytest.mark.slow

@@ -95,9 +95,7 @@ def test_a_warm_writer_waits_for_the_lock_as_well(path: Path) -> None:
     assert said(path) == ["the warm one"] * 2 + ["the holder", "the warm one"]
 
 
-def test_threads_of_one_process_give_up_too_when_another_process_holds_the_lock(
-    path: Path,
-) -> None:
+def test_threads_of_one_process_give_up_too_when_another_process_holds_the_lock(path: Path) -> None:
     """N-24: threads that queue while one waits for the lock each get the error, and none hangs."""
     errors: list[BaseException | None] = []
 

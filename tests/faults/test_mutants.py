@@ -12,15 +12,10 @@ from tools.crash.mutants.mutant import CHECKOUT, Mutant, Outdated, apply, examin
 
 #: Of the kinds that are caught within a few seconds.
 QUICK = (
-    "records are not synced",
-    "a torn tail is cut off",
-    "no lock for the lone append",
-    "the expected seq is ignored",
-    "checksums are not checked",
-    "the log of another session is read",
-    "a failed sync is tried again",
-    "two compactors of one session",
-)
+    "records are not synced", "a torn tail is cut off", "no lock for the lone append",
+    "the expected seq is ignored", "checksums are not checked", "the log of another session is read",
+    "a failed sync is tried again", "two compactors of one session",
+)  # fmt: skip
 
 
 def test_every_mutant_fits_the_source(tmp_path: Path) -> None:

@@ -9,14 +9,7 @@ import pytest
 import hansard
 from hansard.errors import Damaged, SeqConflict, SessionExists
 from hansard.log import disk, names
-from tests.faults.workers import (
-    PATIENCE,
-    Crew,
-    Wire,
-    append_one,
-    context,
-    open_store,
-)
+from tests.faults.workers import PATIENCE, Crew, Wire, append_one, context, open_store
 
 
 def log_of(path: Path, session: str) -> Path:
@@ -47,12 +40,7 @@ def append_many(
 
 
 def run_and_check_writers(
-    path: Path,
-    sessions: list[str],
-    *,
-    writers: int,
-    count: int,
-    durability: str,
+    path: Path, sessions: list[str], *, writers: int, count: int, durability: str
 ) -> None:
     """Let processes append to the same sessions, starting at one moment, and check what is there."""
     barrier = context.Barrier(writers)

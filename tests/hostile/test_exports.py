@@ -11,13 +11,7 @@ import pytest
 import hansard
 from hansard.event.event import Event
 from hansard.state import fold
-from tests.hostile.forge_files import (
-    TIME,
-    ask_everything,
-    exported,
-    nested,
-    with_a_good_session,
-)
+from tests.hostile.forge_files import TIME, ask_everything, exported, nested, with_a_good_session
 
 SAID: dict[str, Any] = {"message": {"role": "user", "content": "hi"}}
 HELLO = ("message.added", SAID)
@@ -51,10 +45,7 @@ TAKEN: dict[str, list[tuple[str, Any]]] = {
     "a summary of what is to come": [HELLO, ("summary.added", {"upto": 10**30, **SAID})],
     "a history dropped up to a huge seq": [HELLO, ("history.dropped", {"before": 10**30}), HELLO],
     "a fork in the middle": [HELLO, ("session.forked", {"parent": "good", "seq": 1})],
-    "a fork of an invalid id in the middle": [
-        HELLO,
-        ("session.forked", {"parent": "\0", "seq": 1}),
-    ],
+    "a fork of an invalid id in the middle": [HELLO, ("session.forked", {"parent": "\0", "seq": 1})],
     "deeds of the audit log": [("session.purged", {"session": "good", "seq": 1})],
     "a repair that was none": [("session.repaired", {"lost": [[1, 10**30]], "kept": ["../x"]})],
     "a stream of numbers": [("message.part", {"stream": "s", "message": {"content": 5}})],
@@ -65,7 +56,7 @@ TAKEN: dict[str, list[tuple[str, Any]]] = {
         ("message.added", {"message": {"role": ["x"], "tool_calls": [5, {"id": {}}], "content": 7}})
     ],
     "an integer of 4,000 digits": [("message.added", '{"message":{"n":%s}}' % ("9" * 4000))],
-}
+}  # fmt: skip
 
 #: Files that are refused, and the error.
 REFUSED: dict[str, tuple[tuple[str, Any], str]] = {

@@ -32,9 +32,8 @@ HARMFUL = {
     "a place below zero": Forged().record(1).record(2, extra=',"ctl":-5'),
     "a place inside of the header": Forged().record(1).record(2, extra=',"ctl":7'),
     "a batch without an end": Forged().record(1, extra=f',"key":"k","more":{10**12}'),
-    "a batch that is longer than the log": Forged()
-    .record(1, extra=f',"key":"k","more":{10**12}')
-    .record(2),
+    "a batch that is longer than the log": Forged().record(1,
+        extra=f',"key":"k","more":{10**12}').record(2),
     "a batch of fewer than none": Forged().record(1, extra=',"more":-1').record(2),
     "data that are a list": Forged().record(1, "[]"),
     "data that are null": Forged().record(1, "null"),
@@ -46,41 +45,30 @@ HARMFUL = {
     "a time that is none": Forged().record(1, time="yesterday"),
     "a time with an escape": Forged().record(1, time="\\u001b[2J"),
     "a kind with an escape": Forged().record(1, kind="x.\\u001b[2J"),
-    "a first record that is none": Forged(
-        previous={"seq": 0, "crc": 0, "time": ""}, created=TIME, first={}
-    ).record(1),
-    "a first record that is a list": Forged(
-        seq=5, previous={"seq": 5, "crc": 0, "time": ""}, created=TIME, first=[]
-    ).record(6),
-    "a segment before that is far away": Forged(
-        seq=5, previous={"seq": 10**30, "crc": -1, "time": "x"}, created="x"
-    ).record(6),
-    "a fork of itself": Forged(seq=1).control(
-        2, "session.forked", '{"parent":"a-fork-of-itself","seq":1}'
-    ),
-    "a fork of an id that is none": Forged(seq=1).control(
-        2, "session.forked", '{"parent":"\\u0000","seq":1}'
-    ),
-    "a fork after the end": Forged(seq=10**12).control(
-        10**12 + 1, "session.forked", f'{{"parent":"good","seq":{10**12}}}'
-    ),
+    "a first record that is none": Forged(previous={"seq": 0, "crc": 0, "time": ""}, created=TIME,
+        first={}).record(1),
+    "a first record that is a list": Forged(seq=5, previous={"seq": 5, "crc": 0, "time": ""}, created=TIME,
+        first=[]).record(6),
+    "a segment before that is far away": Forged(seq=5, previous={"seq": 10**30, "crc": -1, "time": "x"},
+        created="x").record(6),
+    "a fork of itself": Forged(seq=1).control(2, "session.forked", '{"parent":"a-fork-of-itself","seq":1}'),
+    "a fork of an id that is none": Forged(seq=1).control(2, "session.forked",
+        '{"parent":"\\u0000","seq":1}'),
+    "a fork after the end": Forged(seq=10**12).control(10**12 + 1, "session.forked",
+        f'{{"parent":"good","seq":{10**12}}}'),
     "a note that shuts it with an escape": Forged()
     .record(1)
     .line('{"log":"zzz","seq":1,"time":"x","data":{"shut":["\\u001b[31m"]}'),
-    "a note that is not an object": Forged()
-    .record(1)
-    .line('{"log":"z","seq":1,"time":"x","data":5'),
-    "tokens beyond 64 bits": Forged().record(
-        1, f'{{"model":"m","input_tokens":{10**30}}}', "usage.recorded"
-    ),
+    "a note that is not an object": Forged().record(1).line('{"log":"z","seq":1,"time":"x","data":5'),
+    "tokens beyond 64 bits": Forged().record(1, f'{{"model":"m","input_tokens":{10**30}}}',
+        "usage.recorded"),
     "a lone surrogate": Forged().record(1, '{"message":{"role":"user","content":"\\ud800"}}'),
     "metadata 600 levels deep": deep_metadata(600),
     "metadata 900 levels deep": deep_metadata(900),
     "metadata 100,000 levels deep": deep_metadata(100_000),
-    "a message 900 levels deep": Forged().record(
-        1, f'{{"message":{{"role":"user","content":{nested(900)}}}}}'
-    ),
-}
+    "a message 900 levels deep": Forged().record(1,
+        f'{{"message":{{"role":"user","content":{nested(900)}}}}}'),
+}  # fmt: skip
 
 NOT_UTF8 = "\udcff"
 

@@ -39,14 +39,10 @@ def listed(path: Path) -> list[str]:
 
 
 PROGRAMS = {
-    "a view in the place of the sessions": (
-        "DROP TABLE index_session",
-        f"CREATE VIEW index_session AS {ENDLESS} i AS n, 'x' AS id, '' AS stamp FROM n",
-    ),
-    "a view in the place of the entries": (
-        "DROP TABLE index_entry",
-        f"CREATE VIEW index_entry AS {ENDLESS} 'x' AS id, '' AS info, i AS crc FROM n",
-    ),
+    "a view in the place of the sessions": ("DROP TABLE index_session",
+        f"CREATE VIEW index_session AS {ENDLESS} i AS n, 'x' AS id, '' AS stamp FROM n"),
+    "a view in the place of the entries": ("DROP TABLE index_entry",
+        f"CREATE VIEW index_entry AS {ENDLESS} 'x' AS id, '' AS info, i AS crc FROM n"),
     "a trigger that never ends": (
         (
             "CREATE TRIGGER t AFTER INSERT ON index_unread BEGIN "
@@ -59,14 +55,12 @@ PROGRAMS = {
     "a table of another module": (
         "CREATE VIRTUAL TABLE more USING fts5(text, content = 'index_session')",
     ),
-    "a column that is computed": (
-        "DROP TABLE index_unread",
-        "CREATE TABLE index_unread (id TEXT PRIMARY KEY, x AS (hex(zeroblob(1 << 29)))) WITHOUT ROWID",
-    ),
+    "a column that is computed": ("DROP TABLE index_unread",
+        "CREATE TABLE index_unread (id TEXT PRIMARY KEY, x AS (hex(zeroblob(1 << 29)))) WITHOUT ROWID"),
     "an index over an expression": (
         "CREATE INDEX more ON index_session (length(hex(zeroblob(1 << 20) || id)))",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

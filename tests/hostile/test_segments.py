@@ -11,14 +11,7 @@ import zstandard
 
 import hansard
 from hansard.log import disk, sealed_segment
-from hansard.log.sealed_segment import (
-    INDEX_END,
-    KEY,
-    OURS,
-    SKIPPABLE,
-    TABLE_END,
-    unpack,
-)
+from hansard.log.sealed_segment import INDEX_END, KEY, OURS, SKIPPABLE, TABLE_END, unpack
 from tests.hostile.forge_files import (
     TIME,
     checkpoint_head,

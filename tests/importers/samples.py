@@ -171,10 +171,7 @@ def pydantic(name: str) -> Sample:
         ),
         "media": (["sha256", "bytes"], [[SHA, b"x"]]),
     }
-    return {
-        f"{name}.json": chat,
-        f"{name}.db": tables,
-    }
+    return {f"{name}.json": chat, f"{name}.db": tables}
 
 
 KINDS = {

@@ -116,16 +116,13 @@ ROLLOUT = f"rollout-2026-01-02T03-04-05-{samples.GOOD}.jsonl"
 EMPTY = {
     "a.json": ("a3s-code praisonai", ["{", "{}", "[]", "null", "", "\xff\xfe", '{"k": null}']),
     "ab12_1700000000.json": ("workspace", ["{", "{}", "[]", "null", "", "\xff\xfe", '{"k": null}']),
-    "sessions/sessions.json": (
-        "openclaw",
-        ["{", "{}", "[]", "null", "", "\xff\xfe", '{"k": null}'],
-    ),
+    "sessions/sessions.json": ("openclaw", ["{", "{}", "[]", "null", "", "\xff\xfe", '{"k": null}']),
     "project/x.jsonl": ("claude-code", ['null\n{}\n[]\n{"k": null}\n']),
     ROLLOUT: ("codex", ["", "{}\n", "null\n", '{"type": "event_msg", "payload": {}}\n']),
     f"{ROLLOUT}.zst": ("codex", ["\x28\xb5\x2f\xfd" + "\xff" * 20]),
     "items.json": ("openai-agents", ["{}", "[]", '{"k": null}', "null", "no JSON"]),
     "messages.json": ("pydantic-ai", ["{}", "[]", '{"k": null}', "null", '[{"role": "user"}]']),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EMPTY)

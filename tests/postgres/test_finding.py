@@ -24,12 +24,9 @@ QUESTIONS = (
 )  # fmt: skip
 
 TEXTS = (
-    "refund of Müller, message 1",
-    "write to user@example.com about src/app.py:10",
-    "日本語のテキスト と refund",
-    "naïve STRASSE straße 100% quoted",
-    "of of of refund",
-)
+    "refund of Müller, message 1", "write to user@example.com about src/app.py:10",
+    "日本語のテキスト と refund", "naïve STRASSE straße 100% quoted", "of of of refund",
+)  # fmt: skip
 
 
 def told(info: hansard.SessionInfo) -> Any:

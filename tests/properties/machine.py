@@ -90,10 +90,7 @@ class Conversations(Stepping):
         if isinstance(at, str):
             data["label"] = at
         self.do(
-            child,
-            lambda: session.fork(child, at=at),
-            ("session.forked", data),
-            refuses=refuses,
+            child, lambda: session.fork(child, at=at), ("session.forked", data), refuses=refuses
         )
 
     @action(3, place=PLACES, label=LABELS)

@@ -121,9 +121,7 @@ def open_umask() -> Iterator[None]:
 @pytest.mark.usefixtures("open_umask")
 @pytest.mark.parametrize("durability", ["os", "sync"])
 def test_modes_are_tight_from_the_first_moment(
-    durability: Literal["os", "sync"],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    durability: Literal["os", "sync"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-13, F-3: under umask 0 directories are 0700 and files 0600: locks, trash, cursors and all."""
     seen: set[str] = set()

@@ -118,13 +118,7 @@ act(1001, [{GROUP}], first)
 act(1002, [{GROUP}], second)
 act(1001, [{GROUP}], third)
 """
-    assert run(program, above) == [
-        "1 True",
-        "1 3",
-        "[]",
-        "['two', 'four'] 1",
-        "1 ['a', 'b']",
-    ]
+    assert run(program, above) == ["1 True", "1 3", "[]", "['two', 'four'] 1", "1 ['a', 'b']"]
     found = modes(above / "store")
     assert {mode for mode in found.values() if mode[0] == "d"} == {"drwxrws---"}
     assert {mode for mode in found.values() if mode[0] == "-"} == {"-rw-rw----"}

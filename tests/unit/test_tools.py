@@ -12,15 +12,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 # What a person or a robot starts. The README names the first two.
 COMMANDS = (
-    "tools/try",
-    "tools/test",
-    "tools/check",
-    "tools/docs",
-    "tools/release",
-    "tools/replay",
-    "tools/compact",
-    ".ci/run",
-)
+    "tools/try", "tools/test", "tools/check", "tools/docs", "tools/release", "tools/replay",
+    "tools/compact", ".ci/run",
+)  # fmt: skip
 
 
 def first_line(path: Path) -> bytes:

@@ -204,12 +204,8 @@ def test_nothing_is_shown_without_the_cookie(data: Path, serve: Serve) -> None:
     one = serve(data)
     token = parse_qs(urlsplit(one.url).query)["token"][0]
     paths = [
-        "/",
-        "/session?id=support/42",
-        "/event?id=support/42&seq=2",
-        "/static/page.js",
-        "/nowhere",
-    ]
+        "/", "/session?id=support/42", "/event?id=support/42&seq=2", "/static/page.js", "/nowhere",
+    ]  # fmt: skip
     paths += ["/live?id=support/42", "/picture?id=support/42&seq=11&n=0"]
     wrong = [
         f"/?token={text}"
@@ -317,13 +313,9 @@ def test_wrong_arguments_are_error_pages(served: Running) -> None:
         answer = served.get(f"/session?id=support/42&{query}")
         assert answer.status in {400, 404}, query
     paths = [
-        "/?order=x",
-        "/?since=x",
-        "/?where=x",
-        "/?cursor=x",
-        "/event?id=support/42&seq=0",
+        "/?order=x", "/?since=x", "/?where=x", "/?cursor=x", "/event?id=support/42&seq=0",
         "/event?id=support/42&seq=99",
-    ]
+    ]  # fmt: skip
     paths += ["/picture?id=support/42&seq=11&n=9", "/compare?a=nope", "/time?id=support/42&at=nope"]
     for path in paths:
         assert served.get(path).status in {400, 404}, path

@@ -143,11 +143,8 @@ def test_a_citation_leads_to_what_was_read(store: Path) -> None:
 
     serve(store, work, "--all")
     texts = [
-        "Where is my refund?",
-        "It was sent on Monday.",
-        "a refund for sales",
-        "sent on Monday",
-    ]
+        "Where is my refund?", "It was sent on Monday.", "a refund for sales", "sent on Monday",
+    ]  # fmt: skip
     for cite, text in zip(cites, texts, strict=True):
         place = urlsplit(cite)
         seq = place.fragment.rpartition("e")[2]

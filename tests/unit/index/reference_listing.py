@@ -11,12 +11,8 @@ import hansard
 from hansard import Event, SessionInfo, Store
 
 HOUSEKEEPING = {
-    "metadata.set",
-    "session.archived",
-    "session.closed",
-    "session.held",
-    "session.released",
-}
+    "metadata.set", "session.archived", "session.closed", "session.held", "session.released",
+}  # fmt: skip
 
 #: What a listing can be sorted by.
 ORDERS: dict[str, Callable[[SessionInfo], Any]] = {

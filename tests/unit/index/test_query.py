@@ -68,9 +68,7 @@ def fits(expression: str) -> None:
         connection.close()
 
 
-PIECES = st.sampled_from(
-    ['"', "*", "-", "OR", "AND", "NOT", "NEAR", *"(){}:^+ ';\\aé"],
-)
+PIECES = st.sampled_from(['"', "*", "-", "OR", "AND", "NOT", "NEAR", *"(){}:^+ ';\\aé"])
 
 
 @given(st.lists(PIECES | st.text(max_size=4), max_size=12).map("".join))

@@ -84,18 +84,14 @@ def test_the_value_after_a_line_does_not_need_its_trailer() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"null\n",
-        b"[]\n",
-        b"{}\n",
-        b'{"seq":1,"time":"t","kind":"k","data":{}}\n',
+        b"null\n", b"[]\n", b"{}\n", b'{"seq":1,"time":"t","kind":"k","data":{}}\n',
         b'{"seq":"1","time":"t","kind":"k","data":{},"crc":""}\n',
         b'{"seq":1,"time":2,"kind":"k","data":{},"crc":""}\n',
         b'{"seq":1,"time":"t","kind":"k","more":"1","data":{},"crc":""}\n',
         b'{"seq":1,"time":"t","kind":"k","control":1,"data":{},"crc":""}\n',
-        b'{"seq":1,"time":"t","kind":"k","data":{},"crc":""} x\n',
-        b"\xff\n",
+        b'{"seq":1,"time":"t","kind":"k","data":{},"crc":""} x\n', b"\xff\n",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_line_is_not_decoded(line: bytes) -> None:
     """F-13, F-14: the decoder refuses text that is neither record nor note, whatever its checksum."""
     with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):

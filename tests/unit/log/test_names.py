@@ -87,18 +87,15 @@ FROZEN = {
     "a" * 201: "a" * 100 + "%~a92efd82109373e58f9a2056dee01e807e216ce6075f7051207c0a9f7d666e50",
     "A" * 100: "^a" * 100,
     "A" * 101: "^a" * 50 + "%~aac76dab773c00c8ad4bb128147945c70798eae5a2511fef01e853c6e3051ab9",
-    "a" * 99 + "A" * 100: "a" * 99
-    + "%~d8832a9deced061f81953d3654ed026e56cba816e25ce86247ed5dd94c8e7801",
-    "a" * 98 + "%" * 100: "a" * 98
-    + "%~2dea115f0a31d3551fc2d10d4c652980e7d577fa2cce1dd19bee78def190578f",
+    "a" * 99 + "A" * 100: "a" * 99 + "%~d8832a9deced061f81953d3654ed026e56cba816e25ce86247ed5dd94c8e7801",
+    "a" * 98 + "%" * 100: "a" * 98 + "%~2dea115f0a31d3551fc2d10d4c652980e7d577fa2cce1dd19bee78def190578f",
     "a" * 50 + "." * 200 + "a": "a" * 50
     + "%~a6926bfa0b6190e549e283391126f38270a7daaad2dfe8e0676d1c5b3c8fd3b3",
     "." * 500: "%2e%~b33b7afea5b04e511062b0c07f5c220465eccf04c3fad98011d245623f2731d6",
-    "con" + "." * 500 + "x": "%63on"
-    "%~9317482f83120464213c00e3ba55786923ff50a22823d1914e142097d57f7120",
+    "con" + "." * 500 + "x": "%63on" "%~9317482f83120464213c00e3ba55786923ff50a22823d1914e142097d57f7120",
     GRIN * 1024: "%f0%9f%98%80" * 8
     + "%f0%~cab5f314010847f1ffbd390d27debbb0e41d9c6000568afb78c48e8b1f5c44c7",
-}
+}  # fmt: skip
 
 # Every character that the rules treat in its own way, and pieces that meet them.
 TRICKY = [*"aAbcon./\\+^%~ _-02e", "\u00e9", "e\u0301", "\u212b", "\u0130", "\u017f", "\ufb01"]

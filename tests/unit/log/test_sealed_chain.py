@@ -74,12 +74,9 @@ LAYOUTS: dict[str, Callable[[Path], object]] = {
     "joined, the last one left": lambda d: [put(d, 1, 30), put(d, 21, 30, packed=False)],
     "joined with the first": lambda d: [put(d, 1, 20), put(d, 11, 20), put(d, 21, 30)],
     "compressed and not": lambda d: [put(d, 1, 30), put(d, 1, 10, packed=False)],
-    "foreign files, too": lambda d: [
-        put(d, 1, 30),
-        (d / ".tmp-x").write_bytes(b""),
-        (d / "00000000000000000000.jsonl").write_bytes(b""),
-    ],
-}
+    "foreign files, too": lambda d: [put(d, 1, 30), (d / ".tmp-x").write_bytes(b""),
+        (d / "00000000000000000000.jsonl").write_bytes(b"")],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -98,15 +95,9 @@ def test_whichever_file_covers_an_event_will_do(tmp_path: Path, layout: str) -> 
 
 
 MISSING: dict[str, tuple[Callable[[Path], object], str]] = {
-    "in the middle": (
-        lambda d: [put(d, 1, 10), put(d, 21, 30)],
-        r"event (11|20) is missing",
-    ),
+    "in the middle": (lambda d: [put(d, 1, 10), put(d, 21, 30)], r"event (11|20) is missing"),
     "the first": (lambda d: [put(d, 11, 20), put(d, 21, 30)], "event 10 is missing"),
-    "the first, not compressed": (
-        lambda d: [_following(d), put(d, 21, 30)],
-        "event 10 is missing",
-    ),
+    "the first, not compressed": (lambda d: [_following(d), put(d, 21, 30)], "event 10 is missing"),
 }
 
 

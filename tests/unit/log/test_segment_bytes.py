@@ -11,13 +11,9 @@ FRAMING = re.compile(
 )
 
 READERS_AND_WRITERS = {
-    "log/segment.py",
-    "log/segment_reader.py",
-    "log/segment_scan.py",
-    "log/write_batch.py",
-    "log/sealed_segment.py",
-    "log/sealed_writer.py",
-}
+    "log/segment.py", "log/segment_reader.py", "log/segment_scan.py", "log/write_batch.py",
+    "log/sealed_segment.py", "log/sealed_writer.py",
+}  # fmt: skip
 
 
 def test_few_modules_know_the_bytes_of_a_segment() -> None:

@@ -53,11 +53,7 @@ def recovered(log: HandwrittenLog, *, offset: int = 0, length: int = 0) -> Handw
 RIGHT = {
     "records": begun().message({"n": 2}),
     "a batch": begun().message({"n": 2}, ',"more":1').message({"n": 3}),
-    "two batches": begun()
-    .message({}, ',"more":1')
-    .message({})
-    .message({}, ',"more":1')
-    .message({}),
+    "two batches": begun().message({}, ',"more":1').message({}).message({}, ',"more":1').message({}),
     "a torn batch at the end": unfinished(),
     "an abandoned line at the end": abandoned(),
     "a recovery": recovered(abandoned()).message({"n": 2}),
@@ -65,59 +61,40 @@ RIGHT = {
     "a recovery of NUL bytes": begun().torn(bytes(100)).message({"n": 2}),
     "two recoveries": begun().torn(b"{").torn(b"{").message({"n": 2}),
     "notes": begun().note("verified", {}).note("what", {}).message({"n": 2}),
-}
+}  # fmt: skip
 
 WRONG = {
     "a seq twice": (begun().record({}, seq=1), "seq 1 where 2 should be"),
     "a seq left out": (begun().record({}, seq=3), "seq 3 where 2 should be"),
     "a seq that goes back": (begun().record({}, seq=0), "seq 0 where 2 should be"),
-    "a batch that another append follows": (
-        unfinished().message({"n": 4}, ',"more":4').message({"n": 5}),
-        "never finished",
-    ),
-    "a batch that is too long": (
-        begun().message({}, ',"more":1').message({}, ',"more":1').message({}),
-        "never finished",
-    ),
+    "a batch that another append follows": (unfinished().message({"n": 4}, ',"more":4').message({"n": 5}),
+        "never finished"),
+    "a batch that is too long": (begun().message({}, ',"more":1').message({}, ',"more":1').message({}),
+        "never finished"),
     "a batch that a note interrupts": (
         unfinished().line('{"log":"verified","seq":1,"time":"2026","data":{}').message({}),
         "an unfinished append before a note",
     ),
-    "an abandoned line that a record follows": (
-        abandoned().message({"n": 2}),
-        "an unfinished line inside the log",
-    ),
-    "an abandoned line that a note follows": (
-        abandoned().note("verified", {}),
-        "an unfinished append before a note",
-    ),
-    "a recovery that begins too early": (
-        recovered(abandoned(), offset=-1, length=1).message({}),
-        "which is wrong",
-    ),
-    "a recovery that begins too late": (
-        recovered(abandoned(), offset=1, length=-1).message({}),
-        "which is wrong",
-    ),
-    "a recovery that ends elsewhere": (
-        recovered(abandoned(), length=5).message({}),
-        "which is wrong",
-    ),
-    "a recovery of nothing": (
-        begun().note("recovered", {"offset": 0, "bytes": 9}).message({}),
-        "which is wrong",
-    ),
-    "a recovery that does not say of what": (
-        abandoned().note("recovered", {"offset": "here", "bytes": 1}),
-        "not a note",
-    ),
+    "an abandoned line that a record follows": (abandoned().message({"n": 2}),
+        "an unfinished line inside the log"),
+    "an abandoned line that a note follows": (abandoned().note("verified", {}),
+        "an unfinished append before a note"),
+    "a recovery that begins too early": (recovered(abandoned(), offset=-1, length=1).message({}),
+        "which is wrong"),
+    "a recovery that begins too late": (recovered(abandoned(), offset=1, length=-1).message({}),
+        "which is wrong"),
+    "a recovery that ends elsewhere": (recovered(abandoned(), length=5).message({}), "which is wrong"),
+    "a recovery of nothing": (begun().note("recovered", {"offset": 0, "bytes": 9}).message({}),
+        "which is wrong"),
+    "a recovery that does not say of what": (abandoned().note("recovered", {"offset": "here", "bytes": 1}),
+        "not a note"),
     "a note with another seq": (
         begun().line('{"log":"verified","seq":7,"time":"2026","data":{}').message({}),
         "the note says seq 7, but the seq before it is 1",
     ),
     "a line that is not a record": (begun().line('{"seq":2').message({}), "not a record"),
     "a line of another shape": (begun().line("[1,2").message({}), "not a record"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("log", RIGHT.values(), ids=list(RIGHT))

@@ -51,12 +51,8 @@ class Responses:
         if ids:
             yield {"type": "reasoning", "id": "rs", "summary": []}
         kinds = [
-            "function_call",
-            "custom_tool_call",
-            "computer_call",
-            "shell_call",
-            "local_shell_call",
-        ]
+            "function_call", "custom_tool_call", "computer_call", "shell_call", "local_shell_call",
+        ]  # fmt: skip
         for kind, call_id in zip(itertools.cycle(kinds), ids, strict=False):
             yield {"type": kind, "id": "fc", "call_id": call_id, "name": "f"}
         for kind, call_id in zip(itertools.cycle(kinds), ids, strict=False):

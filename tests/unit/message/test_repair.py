@@ -156,24 +156,14 @@ TEXT: Message = {"type": "text", "text": "hi"}
         ([{"role": "user", "content": ""}], [[block("a", None), block("b", None)]]),
         ([{"role": "assistant", "content": "x"}], [[block("a", None), block("b", None)], "x"]),
         ([{"role": "user", "content": [TEXT, block("b")]}], [[block("b"), block("a", None), TEXT]]),
-        (
-            [ASK, {"role": "user", "content": [block("b"), block("a")]}],
-            [[block("b"), block("a"), TEXT]],
-        ),
-        (
-            [{"role": "user", "content": [block("z")]}, ASK],
-            [[block("a", None), block("b", None), TEXT]],
-        ),
-        (
-            [{"role": "user", "content": [block("a"), block("a", "again"), block("b")]}],
-            [[block("a"), block("b")]],
-        ),
-        (
-            [{"role": "user", "content": [block("a")]}, {"role": "user", "content": [block("b")]}],
-            [[block("a"), block("b")]],
-        ),
+        ([ASK, {"role": "user", "content": [block("b"), block("a")]}], [[block("b"), block("a"), TEXT]]),
+        ([{"role": "user", "content": [block("z")]}, ASK], [[block("a", None), block("b", None), TEXT]]),
+        ([{"role": "user", "content": [block("a"), block("a", "again"), block("b")]}],
+            [[block("a"), block("b")]]),
+        ([{"role": "user", "content": [block("a")]}, {"role": "user", "content": [block("b")]}],
+            [[block("a"), block("b")]]),
     ],
-)
+)  # fmt: skip
 def test_anthropic_results_begin_the_next_message(after: Talk, repaired: list[Any]) -> None:
     """N-55: all results are in the very next message, the user's, before anything else in it."""
     assert [message["content"] for message in repair([USE, *after])[1:]] == repaired

@@ -55,8 +55,7 @@ TALK = [
 
 
 @pytest.mark.parametrize(
-    ("limit", "first"),
-    [(7, 0), (9, 0), (6, 1), (5, 4), (4, 4), (3, 4), (2, 5), (1, 6), (0, 7)],
+    ("limit", "first"), [(7, 0), (9, 0), (6, 1), (5, 4), (4, 4), (3, 4), (2, 5), (1, 6), (0, 7)]
 )
 def test_a_cut_moves_on_to_a_place_that_splits_nothing(limit: int, first: int) -> None:
     """N-55: a window of n messages has at most n, and begins where no call waits for its result."""

@@ -13,19 +13,15 @@ from hansard.transfer.transcript import POLICY
 
 #: What would be run, fetched, or taken for the page itself.
 HOSTILE = [
-    "<script>alert(1)</script>",
-    "</pre></details></main><h1>mine</h1>",
-    '"><img src=http://example.com/x onerror=alert(1)>',
-    "![beacon](http://example.com/x.png)",
-    "```\nfence\n`````\n# out\n~~~\n<b>in</b>",
-    "~~~~ html\n<i>\n~~~\n<script>\n",
+    "<script>alert(1)</script>", "</pre></details></main><h1>mine</h1>",
+    '"><img src=http://example.com/x onerror=alert(1)>', "![beacon](http://example.com/x.png)",
+    "```\nfence\n`````\n# out\n~~~\n<b>in</b>", "~~~~ html\n<i>\n~~~\n<script>\n",
     "> quoted\n\n# heading\n\n---\n\n<!-- comment",
     "a\u2028# line\u2029# paragraph\x85# next\x0c# feed\r# return\x0b# tab",
-    "\x1b[31mred\x1b]0;title\x07\x9b2J\u202egnirts\u2066",
-    "&lt;script&gt; &#60;b&#62;",
+    "\x1b[31mred\x1b]0;title\x07\x9b2J\u202egnirts\u2066", "&lt;script&gt; &#60;b&#62;",
     "[link]: http://example.com\n[x][link] <http://example.com>",
     "[run](javascript:alert(1)) [file](file:///etc/passwd) [here](#source)",
-]
+]  # fmt: skip
 
 
 class Page(HTMLParser):

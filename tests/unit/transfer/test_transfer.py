@@ -136,10 +136,7 @@ def test_the_event_of_a_fork_can_be_dropped_in_a_copy_and_is_still_the_same(
     """
     store = make()
     store.session("a/parent").add_message({"role": "user", "content": "hello"})
-    for dropped, data in (
-        (False, {"parent": "a/parent", "seq": 0}),
-        (True, {"redacted": True}),
-    ):
+    for dropped, data in ((False, {"parent": "a/parent", "seq": 0}), (True, {"redacted": True})):
         child = store.session("a/parent").fork(f"b/{dropped}", at=0)
         child.add_messages([{"role": "user", "content": text} for text in ("one", "two")])
         if dropped:
@@ -358,10 +355,8 @@ WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "a message that is nothing": (_set(1, data={"message": None}), "must be a JSON object"),
     "a kind with a line break": (_set(1, kind="x.\n"), "kind"),
     "a key that is empty": (_set(1, key=""), "key"),
-    "a key on two appends": (
-        lambda lines: [line.update(key="k") for line in lines[1:3]],
-        "idempotency key 'k' is used twice",
-    ),
+    "a key on two appends": (lambda lines: [line.update(key="k") for line in lines[1:3]],
+        "idempotency key 'k' is used twice"),
     "more without a key": (_set(1, more=1), "without an append"),
     "more than there are": (_set(3, key="k", more=9), "events missing at the end of an append: 9"),
     "less than nothing": (_set(1, key="k", more=-1), "Expected `int` >= 0 - at `$.more`"),
@@ -369,13 +364,11 @@ WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
         lambda lines: [lines[1].update(key="k", more=1), lines[2].update(key="l")],
         "inside another",
     ),
-    "a fork of itself": (
-        _set(1, kind="session.forked", data={"parent": "s", "seq": 0}),
-        "begins with a fork",
-    ),
+    "a fork of itself": (_set(1, kind="session.forked", data={"parent": "s", "seq": 0}),
+        "begins with a fork"),
     "no events": (lambda lines: lines.__delitem__(slice(1, -1)), "no events"),
     "a lineage that is none": (_set(0, lineage=7), "invalid header"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", WRONG)
