@@ -98,7 +98,7 @@ def test_the_report_is_the_bytes_of_the_files(store: Store, root: Path, count: i
 
 
 def test_short_sessions_are_rewritten_only_if_they_become_smaller(store: Store, root: Path) -> None:
-    """N-76: the trial gives the sizes that the files would have."""
+    """N-76: the trial gives the sizes that the files would have, to 32 bytes."""
     rewritten = 0
     for count in range(1, 25):
         name = f"s{count:02}"
@@ -118,7 +118,7 @@ def test_short_sessions_are_rewritten_only_if_they_become_smaller(store: Store, 
         before = _size(root, other.id)
         if not store.compact(prefix=other.id).sessions:
             assert _size(root, other.id) == before
-            assert other.compact().after >= before
+            assert other.compact().after > before - 64
     assert 5 < rewritten < 40
 
 

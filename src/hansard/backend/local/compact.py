@@ -43,6 +43,10 @@ _HARDER: Final = 3
 #: A longer active segment is sealed without a trial, which has one frame.
 _TRIED: Final = 16 * 1024
 
+#: Bytes by which a trial may be too small: its last note has another time and checksum, which are compressed
+#: to another size.
+_SPREAD: Final = 32
+
 #: Events between two reports of progress.
 _TELL: Final = 5_000
 
@@ -70,7 +74,7 @@ def shrinks(reader: SegmentReader, end: LogEnd, filter: CompactionFilter, level:
     writer.note_sealed(time)
     previous = format.Previous(position.seq, writer.position.crc, time)
     header = next_header(reader, position, previous)
-    return writer.size_of_one_frame() + len(header) < end.size
+    return writer.size_of_one_frame() + len(header) + _SPREAD < end.size
 
 
 def files_size(log: "LocalLog") -> int:
