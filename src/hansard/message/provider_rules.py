@@ -19,6 +19,8 @@ Message = dict[str, Any]
 _TEXT_BLOCK: Final = frozenset({"type", "text", "cache_control", "annotations"})
 #: Types of the calls that a message may hold; a chat's may lack it.
 _CALLS: Final = frozenset({"function", "custom", "tool_use"})
+#: Types of the blocks that may not end a message of Anthropic's.
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 #: Members of a message in which two neighbors of the same role may differ.
 _JOINED: Final = frozenset({"content", "parts", "tool_calls"})
 #: Members that programs add to an unfinished message, and that are not content.
@@ -102,17 +104,28 @@ def _call_id(block: object) -> str | None:
 
 
 def _without_lone_reasoning(messages: Sequence[Message]) -> list[Message]:
-    """Leave out OpenAI's reasoning items without the model's item that they led to."""
+    """Leave out reasoning that led to nothing: items of OpenAI's, and last blocks of Anthropic's messages."""
     found: list[Message] = []
     follows = False
     for message in reversed(messages):
-        if message.get("type") == "reasoning":
-            if not follows:
-                continue
-        else:
+        kept = message if follows else _without_last_thinking(message)
+        if kept is not None:
             follows = role_of(message) == "assistant"
-        found.append(message)
+            found.append(kept)
     return found[::-1]
+
+
+def _without_last_thinking(message: Message) -> Message | None:
+    content = message.get("content")
+    if message.get("type") == "reasoning":
+        return None
+    if not isinstance(content, list) or role_of(message) != "assistant" or "tool_calls" in message:
+        return message
+    thinks = [isinstance(block, Mapping) and block.get("type") in _THINKING for block in content]
+    if not any(thinks[-1:]):
+        return message
+    end = next((at for at in range(len(content), 0, -1) if not thinks[at - 1]), 0)
+    return message | {"content": content[:end]} if end else None
 
 
 def _may_join(one: Message, other: Message) -> bool:

@@ -91,7 +91,8 @@ class Anthropic:
     def turn(text: str, ids: list[str], hosted: list[str]) -> Iterator[Message]:
         """Yield the messages of the user, the model and the tools."""
         yield {"role": "user", "content": text}
-        blocks: list[Message] = [{"type": "text", "text": text}]
+        blocks: list[Message] = [{"type": "thinking", "thinking": text, "signature": "s"}]
+        blocks.append({"type": "text", "text": text})
         for call_id in hosted:
             blocks.append({"type": "server_tool_use", "id": call_id, "name": "web_search"})
             blocks.append({"type": "web_search_tool_result", "tool_use_id": call_id, "content": []})

@@ -5,8 +5,8 @@ The rules are those that the servers check, from their documentation and error m
 - OpenAI chat: `tool` messages directly after the message that calls, one for each call; content, unless the
   message calls; no empty `tool_calls`; no unknown members.
 - OpenAI Responses: an output for each call and the reverse; after a reasoning item the model's next item.
-- Anthropic: the first message is the user's, roles alternate, no message or text block is empty, and the
-  results of a `tool_use` begin the next message.
+- Anthropic: the first message is the user's, roles alternate, no message or text block is empty, no thinking
+  ends a message, and the results of a `tool_use` begin the next message.
 - Google: the first turn is the user's, turns alternate, no turn is empty, and a turn of calls is followed by
   one with as many responses and nothing else.
 """
@@ -137,6 +137,7 @@ def test_anthropic_accepts_a_repaired_window(data: st.DataObject) -> None:
         blocks = message["content"] if isinstance(message["content"], list) else []
         uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
         assert len({*uses}) == len(uses)
+        assert not blocks or blocks[-1]["type"] != "thinking"
 
 
 @given(data=st.data())
@@ -186,6 +187,29 @@ def test_a_repair_is_final_and_changes_nothing_else(framework: Any, data: st.Dat
     assert all(new is old for new, old in zip(accepted(talk), talk, strict=True))
     repaired = accepted(data.draw(histories(framework)))
     assert accepted(repaired) == repaired
+
+
+def test_thinking_that_led_to_nothing_is_left_out() -> None:
+    """Anthropic refuses a message that ends with thinking, as a killed stream or a lost call leaves it."""
+    thought: Message = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    hidden: Message = {"type": "redacted_thinking", "data": "x"}
+    hosted: Message = {"type": "server_tool_use", "id": "h", "name": "web_search", "input": {}}
+    text: Message = {"type": "text", "text": "so"}
+
+    def repaired(*blocks: Message, **more: Any) -> Talk:
+        ask, go_on = {"role": "user", "content": "a"}, {"role": "user", "content": "b"}
+        return accepted([ask, {"role": "assistant", "content": [*blocks], **more}, go_on])
+
+    joined = [{"role": "user", "content": "a\n\nb"}]
+    assert repaired(thought) == repaired(thought, hidden) == repaired(thought, hosted) == joined
+    assert repaired(thought, text, hidden)[1]["content"] == [thought, text]
+    # A call outside of the content, as LangChain writes it.
+    assert repaired(thought, tool_calls=[{"id": "c"}])[1]["content"] == [thought]
+    # Neighbors of the model's become one message, in which the thinking is not last.
+    parts: Talk = [{"role": "assistant", "content": [block]} for block in (thought, text)]
+    assert accepted(parts) == [{"role": "assistant", "content": [thought, text]}]
+    item: Message = {"type": "reasoning", "id": "r", "summary": [], "content": []}
+    assert accepted([item, {"type": "function_call", "call_id": "c", "name": "f"}])[0] is item
 
 
 def test_neighbors_of_the_same_role_are_joined() -> None:
