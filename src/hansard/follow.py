@@ -129,7 +129,7 @@ class Cursor:
             except SeqConflict:
                 continue  # a move of an earlier holder arrived
             except SyncFailed as error:
-                # An earlier sync failed, and its consumer was told: the positions are written to a new log.
+                # An earlier sync failed, and its consumer got the error: the positions go to a new log.
                 if not self._intact or error.operation == "sync":
                     raise _hinted(error, "the cursor was not opened; open it again") from error
                 self._intact = False

@@ -34,7 +34,7 @@ def preload() -> None:
         tempfile.TemporaryDirectory() as directory,
         hansard.open(f"{directory}/s", durability="os") as store,
     ):
-        # The rooms that are entered late.
+        # The modules that are imported late.
         session = store.session("a")
         session.add_message({"role": "user", "content": "hello"})
         store.search("hello")

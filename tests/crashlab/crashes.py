@@ -56,7 +56,7 @@ class State(NamedTuple):
 
 
 # -- recorded disk calls --------------------------------------------------------------------
-# Files and directories have numbers of their own: an inode's number may be another file's later on.
+# Files and directories are numbered here, because an inode's number may be another file's later.
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def fail_sync(
     store that ignores the error, or tries again, has then acknowledged what is not there.
 
     `lost="nul"`: the bytes read as NUL; "cut": the file ends before them; None: they are safe after all.
-    `seen="later"`: the cache still shows them, until the store asks for it to be dropped.
+    `seen="later"`: the cache still shows them, until the store drops it.
     """
     return _FailSync(error, lost, seen, at=at, lasting=lasting)
 

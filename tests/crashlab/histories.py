@@ -7,7 +7,7 @@ r"""Let many processes and threads use one store concurrently, and check all ans
 Workers append, one by one and in batches, with keys and without, at a seq that they expect; they fork,
 revert, create, delete, restore, purge, compact, read, list and search, all at the same few sessions, and
 some of them are killed with `kill -9`. Each journals what it asks and what it is told. Afterwards
-everything must fit: what was acknowledged is there once and whole, in an order that no clock contradicts;
+everything must fit: what was acknowledged is there once and complete, in an order that no clock contradicts;
 what was not is there once or not at all; every reader saw a beginning of the session, and all that had been
 acknowledged; a key has one answer; what was expected was so; and what was deleted stayed away until it was
 restored.
@@ -74,7 +74,7 @@ def run(
         path: what `hansard.open` takes; a store that is empty, or not there yet.
         processes: how many there are at a time; one that is killed is followed by another.
         threads: how many each of them has.
-        operations: how many things each thread asks for.
+        operations: how many calls each thread makes.
         kills: how many of them are killed with `kill -9`, spread over the run, or kill themselves.
         deaths: calls of the disk, and before, amid or after: every third worker kills itself at the next one.
         seed: decides the calls and the kills.

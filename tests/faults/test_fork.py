@@ -83,7 +83,7 @@ class MidAppend:
         return self._write(descriptor, data)
 
     def end(self) -> None:
-        """Let it go on, and wait for it."""
+        """Let it continue, and wait for it."""
         self._go.set()
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()

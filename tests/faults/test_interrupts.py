@@ -124,7 +124,7 @@ def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
 
     assert strike().fired
     monkeypatch.setattr(GroupCommit, "submit", submit)
-    with pytest.raises(Wrong, match="cannot go on"):
+    with pytest.raises(Wrong, match="cannot continue"):
         strike()
 
 

@@ -133,7 +133,7 @@ def test_the_lock_is_not_held_during_a_sync(path: Path, *, warm: bool) -> None:
 
 
 def test_a_writer_of_one_session_does_not_delay_another_session(path: Path) -> None:
-    """N-25: while a session's lock is held, and a thread here waits for it, other sessions go on."""
+    """N-25: while a session's lock is held, and a thread here waits for it, other sessions continue."""
     with Crew() as crew, open_store(str(path), "os") as store:
         holder = crew.start(stay_in_mid_append, str(path), "s")
         holder.hear()
@@ -265,7 +265,7 @@ def test_a_warm_writer_notices_a_deleted_lock_file_before_it_writes(
 def test_the_store_may_be_renamed_while_it_is_open(
     tmp_path: Path, path: Path, durability: str
 ) -> None:
-    """F-4, F-31: appends go on under the store's new path, to old and new sessions, and nothing is lost."""
+    """F-4, F-31: appends to all sessions continue under the store's new path, and nothing is lost."""
     with Crew() as crew, open_store(str(path), durability) as store:
         worker = crew.start(append_and_count, str(path), 0)
         worker.hear()

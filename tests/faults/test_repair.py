@@ -422,7 +422,7 @@ def test_leftovers_of_a_repair_are_ignored_and_removed_by_the_next_seal(tmp_path
 
 
 def test_a_missing_segment_after_a_damaged_one_is_not_given_up(tmp_path: Path) -> None:
-    """F-115: the new segment would stand for a file that may be restored, so nothing is repaired unasked."""
+    """F-115: the new segment would replace a file that may be restored, so nothing is repaired unasked."""
     path = tmp_path / "store"
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = store.session(ID)

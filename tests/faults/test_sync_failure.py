@@ -1,7 +1,7 @@
 """A sync that fails is final: for every handle, every store object and every process, until `verify`.
 
 After one failed sync the kernel calls the pages clean, and the next sync succeeds for bytes that are
-gone. So an error that is ignored, or a sync that is tried again, acknowledges what is not there. The
+lost. So an error that is ignored, or a sync that is tried again, acknowledges what is not there. The
 faults here lose the bytes too, which a plain error number does not, and the last tests show that they
 find such a store out.
 """

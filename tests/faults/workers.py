@@ -94,7 +94,7 @@ class Worker:
         return self._process.is_alive() and not self._connection.poll(0)
 
     def go(self) -> None:
-        """Let a job that waits go on."""
+        """Let a waiting job continue."""
         self._connection.send("go")
 
     def hear(self) -> Any:

@@ -127,7 +127,7 @@ def test_forged_logs_harm_no_other_session(tmp_path: Path) -> None:
 
 
 def test_data_that_are_no_object_are_damage(tmp_path: Path) -> None:
-    """F-14, F-32, N-34: a record whose data are no object is reported by `verify`, with its offset."""
+    """F-14, F-32, N-34: a record whose data are not an object is reported by `verify`, with its offset."""
     store = with_a_good_session(tmp_path / "store")
     log = Forged().record(1)
     offset = len(log.log_of("evil"))

@@ -203,7 +203,7 @@ def test_numbers_of_marks_that_lie_break_nothing(number: bytes, tmp_path: Path) 
         for seq in (2, 3, 4):
             store.session("good").add_message(MESSAGE)
             assert [info.seq for info in store.sessions().items] == [seq]
-    # And the marks go on: not every process has to read all logs from now on.
+    # And marks are still written: not every process has to read all logs from now on.
     epoch = int.from_bytes((path / "marks/epoch").read_bytes()[:8], sys.byteorder)
     assert 0 < epoch < (1 << 64) - 1
 

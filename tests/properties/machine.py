@@ -199,7 +199,7 @@ class Conversations(Stepping):
 
     @action(4, place=PLACES, share=SHARES, message=MESSAGES)
     def summarize(self, place: int, name: str, share: int, message: Json) -> None:
-        """Let a message stand for the beginning."""
+        """Let a message replace the beginning."""
         upto = self.seq(name, share)
         self.do(
             name,

@@ -27,7 +27,7 @@ class InMemory(Streaming):
 
 
 class InFiles(Streaming):
-    """Both handles are stores of their own on one directory."""
+    """Both handles are separate stores on one directory."""
 
     def __init__(self) -> None:
         super().__init__()

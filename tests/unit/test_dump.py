@@ -9,7 +9,7 @@ import hansard
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_dump_has_every_line_once(tmp_path: Path, *, compacted: bool) -> None:
-    """F-12: the records of a dump stand end to end in each file, and hold every event once."""
+    """F-12: the records of a dump follow each other without gaps, and hold every event once."""
     with hansard.open(tmp_path, durability="os") as store:
         session = store.session("s")
         for n in range(5):

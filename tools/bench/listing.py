@@ -3,8 +3,8 @@
     python -m tools.bench.listing [--sessions 10000] [--json FILE]
 
 The table is what a person would write by hand for this purpose: one row for each session, the columns that
-are shown, an index for the order, and an object made of each row. It knows nothing of who else writes; the
-listing of a store has asked what has changed before it answers. Both are measured in turn, in the same run.
+are shown, an index for the order, and an object made of each row. It does not know of other writers; the
+listing of a store checks what has changed before it answers. Both are measured in turn, in the same run.
 """
 
 import argparse

@@ -320,9 +320,9 @@ def _go_on(
                 raise Wrong("the struck store object sees another state than a fresh one")
             _check_listing(store, operation, found)
             if not other.verify().ok:
-                raise Wrong(f"verify, after going on: {other.verify()}")
+                raise Wrong(f"verify, after continuing: {other.verify()}")
     except hansard.HansardError as error:
-        raise Wrong(f"cannot go on: {type(error).__name__}: {error}") from error
+        raise Wrong(f"cannot continue: {type(error).__name__}: {error}") from error
 
 
 def _check_listing(store: hansard.Store, operation: Operation, found: State) -> None:

@@ -121,7 +121,7 @@ class StoreDirectory:
         """Raise if another user owns the directory, and so could read or replace its files.
 
         For example, another user may have created it in /tmp. Root may use every directory, and every user
-        may use root's. Who says `group=True` trusts the group of the directory.
+        may use root's. A caller that passes `group=True` trusts the group of the directory.
         """
         status, user = disk.status(self.descriptor), disk.user()
         owner = status.st_uid

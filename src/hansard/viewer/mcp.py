@@ -1,7 +1,7 @@
 """Serve a store to agents over the Model Context Protocol: search, list, read and compare sessions.
 
 Each result is JSON of bounded size. It is redacted as `session.share` does it, and says that it quotes stored
-conversations. A client, and the model that it serves, may not be trusted: whatever it asks for, a server
+conversations. A client, and the model that it serves, may not be trusted: whatever it requests, a server
 answers for the sessions of its scope only, and the store is never written, except for its index.
 """
 

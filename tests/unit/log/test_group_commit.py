@@ -43,7 +43,7 @@ class Work:
         self._stay.clear()
 
     def go(self) -> None:
-        """Go on, now and from now on."""
+        """Continue, and do not stop again."""
         self._stay.set()
 
 
@@ -128,7 +128,7 @@ class Queue:
         return thread
 
     def end(self) -> list[list[str]]:
-        """Let all go on, wait for them, and return the groups in which the work was done."""
+        """Let all continue, wait for them, and return the groups in which the work was done."""
         self.work.go()
         for thread in self.threads:
             thread.end()

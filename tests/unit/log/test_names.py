@@ -307,7 +307,7 @@ def test_ids_stay_sorted_when_the_random_bits_overflow(monkeypatch: pytest.Monke
 @needs_fork
 @pytest.mark.usefixtures("frozen")
 def test_a_forked_child_draws_ids_of_its_own() -> None:
-    """N-10: parent and child do not go on from the same value, even in one millisecond."""
+    """N-10: parent and child do not continue from the same value, even in one millisecond."""
     before = names.new_id()
     childs = _in_a_child(lambda: " ".join(names.new_id() for _ in range(500))).split()
     parents = [before] + [names.new_id() for _ in range(500)]

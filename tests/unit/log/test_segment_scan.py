@@ -99,7 +99,7 @@ WRONG = {
 
 @pytest.mark.parametrize("log", RIGHT.values(), ids=list(RIGHT))
 def test_a_log_that_keeps_the_rules_is_whole(log: HandwrittenLog) -> None:
-    """F-27 to F-33: finished appends, notes, recoveries and what a crash leaves at the end are no damage."""
+    """F-27 to F-33: finished appends, notes, recoveries and what a crash leaves at the end are not damage."""
     assert findings(log) == []
 
 

@@ -178,7 +178,7 @@ def plant_a_pipe(path: Path) -> None:
 
 
 def plant_a_note(path: Path) -> None:
-    """Leave a file of our own in three places."""
+    """Leave a file that is not hansard's in three places."""
     for place in (path, path / "sessions" / "a+1", path / "marks"):
         (place / "notes.txt").write_text("mine")
 

@@ -90,7 +90,7 @@ class LocalStage(Stage):
         if forked is None:
             log.begin_with(staged)
         else:
-            # Before the parent's lock is taken: who holds it waits only for a session that is newer than the
+            # Before the parent's lock is taken: its holder waits only for a session that is newer than the
             # parent, so never in a circle (docs/decisions/0035-a-fork-holds-its-parents-lock.md).
             head = log.reader().head()
             if head is not None:

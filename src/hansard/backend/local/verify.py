@@ -156,7 +156,7 @@ def _segment(file: int, name: str, path: str) -> Iterator[Record]:
         try:
             segment = SealedSegment(file, path, None)
         except (Damaged, UnknownFormat) as error:
-            # Without its index nothing can be told here.
+            # Without its index, nothing of the segment can be read.
             yield Record(name, 0, segment.size(), b"", str(error))
             return
     end = 0

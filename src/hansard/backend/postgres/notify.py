@@ -49,7 +49,7 @@ class Notifier:
         self._mutex = threading.Lock()
         #: By session, the threads that wait for it.
         self._waiting: dict[str, list[threading.Event]] = {}
-        #: Sessions that other processes are to be told of.
+        #: Sessions to announce to other processes.
         self._grown: set[str] = set()
         self._has_grown = threading.Event()
         self._listening = threading.Event()
