@@ -716,7 +716,7 @@ class Store:
             dry_run: only report what would be done.
             all_workspaces: sessions of every workspace, and those without one.
         """
-        from hansard.maintenance.prune import policy_of, prune
+        from hansard.maintenance.prune import PruneOptions, policy_of, prune
 
         options: dict[str, Any] = {
             "older_than": older_than,
@@ -738,7 +738,7 @@ class Store:
                 )
             prefix = options.pop("prefix", "")
         filters = self._filters(prefix=prefix, workspace=workspace)
-        return prune(self._backend, filters, dry_run=dry_run, **options)
+        return prune(self._backend, filters, PruneOptions(**options), dry_run=dry_run)
 
     def retention(self) -> dict[str, Any]:
         """Return the retention policy: options of `prune`, with ages in seconds; empty if there is none.

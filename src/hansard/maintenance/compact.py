@@ -247,8 +247,6 @@ class BackgroundCompactor:
                     backend, session_id, level=QUICK, progress=self._check, wait=False
                 )
                 if report.blanked:
-                    from hansard.index import erase_removed
-
                     erase_removed(backend)
         except (_Stopped, Closed, LockTimeout, SessionDeleted, SessionNotFound):
             pass  # another process compacts it, or it needs no compaction any more

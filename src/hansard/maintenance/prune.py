@@ -71,60 +71,57 @@ class PruneReport(msgspec.Struct, frozen=True):
     purged: list[str] = []
 
 
+class PruneOptions(msgspec.Struct, frozen=True):
+    """What to prune; see `Store.prune`."""
+
+    older_than: Age | None = None
+    max_size: int | None = None
+    archive_after: Age | None = None
+    purge_trash: Age | None = None
+    archived: bool = False
+    finished_parent: bool = False
+    keep_last: int = 0
+    all_workspaces: bool = False
+
+
 def prune(
-    backend: Backend,
-    filters: SessionFilter,
-    *,
-    older_than: Age | None = None,
-    max_size: int | None = None,
-    archive_after: Age | None = None,
-    purge_trash: Age | None = None,
-    keep_last: int = 0,
-    archived: bool = False,
-    finished_parent: bool = False,
-    dry_run: bool = False,
-    all_workspaces: bool = False,
+    backend: Backend, filters: SessionFilter, options: PruneOptions, *, dry_run: bool
 ) -> PruneReport:
-    """Move sessions to the trash, archive others, and purge the trash; see `Store.prune`."""
-    ages = {"older_than": older_than, "archive_after": archive_after, "purge_trash": purge_trash}
-    seconds = {name: _seconds(name, age) for name, age in ages.items() if age is not None}
-    if not seconds and max_size is None:
+    """Move sessions to the trash, archive others, and purge the trash."""
+    older_than = _seconds("older_than", options.older_than)
+    archive_after = _seconds("archive_after", options.archive_after)
+    purge_trash = _seconds("purge_trash", options.purge_trash)
+    max_size, keep_last = options.max_size, options.keep_last
+    if not (older_than or archive_after or purge_trash) and max_size is None:
         raise ValueError(
             "pass max_size, or older_than, archive_after or purge_trash, greater than 0"
         )
     _check_number("max_size", "number of bytes", max_size or 0)
     _check_number("keep_last", "count", keep_last)
-    if filters.workspace is not None and (all_workspaces or purge_trash is not None):
-        other = "all_workspaces" if all_workspaces else "purge_trash"
+    if filters.workspace is not None and (options.all_workspaces or purge_trash):
+        other = "all_workspaces" if options.all_workspaces else "purge_trash"
         raise ValueError(f"workspace and {other} exclude each other")
     if not dry_run and backend.read_only:
         raise ReadOnly(
             f"{backend.where}: store is read-only; pass dry_run=True, or reopen without read_only=True"
         )
-    cutoffs = {name: _cutoff(seconds[name]) if name in seconds else "" for name in ages}
-    plan = _Plan(
-        backend,
-        filters,
-        all_workspaces=all_workspaces,
-        archived=archived,
-        finished_parent=finished_parent,
-    )
-    plan.keep_young(cutoffs["older_than"])
+    plan = _Plan(backend, filters, options)
+    plan.keep_young(_cutoff(older_than))
     plan.keep_newest(keep_last)
     plan.settle()
     if max_size is not None:
         plan.shrink(max_size)
-    archive = plan.to_archive(cutoffs["archive_after"])
-    purges = _Purges(backend, cutoffs["purge_trash"])
+    archive = plan.to_archive(_cutoff(archive_after))
+    purges = _Purges(backend, _cutoff(purge_trash))
     purged = purges.plan(filters, plan.kept) if purge_trash else []
     if not dry_run:
         facts = {
-            "older_than": seconds.get("older_than"),
+            "older_than": older_than,
             "max_size": max_size,
             "keep_last": keep_last,
             "prefix": filters.prefix,
             "workspace": None if filters.workspace is None else filters.workspace.path,
-            "all_workspaces": all_workspaces,
+            "all_workspaces": options.all_workspaces,
         }
         for session_id in plan.order():
             _prune_one(backend, plan, session_id, facts)
@@ -144,7 +141,10 @@ def _check_number(name: str, what: str, value: object) -> None:
         raise ValueError(f"{name} must be a non-negative {what}, got {value!r}")
 
 
-def _seconds(name: str, age: Age) -> float:
+def _seconds(name: str, age: Age | None) -> float:
+    """Return an age in seconds; 0 for none."""
+    if age is None:
+        return 0.0
     seconds = age.total_seconds() if isinstance(age, timedelta) else age
     if type(seconds) not in {int, float} or not seconds > 0:
         raise ValueError(f"{name} must be a timedelta or seconds, greater than 0, got {age!r}")
@@ -152,9 +152,9 @@ def _seconds(name: str, age: Age) -> float:
 
 
 def _cutoff(seconds: float) -> str:
-    """Return the time some seconds ago."""
+    """Return the time some seconds ago; for none, the earliest one."""
     try:
-        return clock.stamp(clock.now() - timedelta(seconds=seconds))
+        return clock.stamp(clock.now() - timedelta(seconds=seconds)) if seconds else ""
     except OverflowError:
         return ""  # before the first date
 
@@ -167,22 +167,13 @@ class _Plan:
         kept: the sessions that stay, each with the reason.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        filters: SessionFilter,
-        *,
-        all_workspaces: bool,
-        archived: bool,
-        finished_parent: bool,
-    ) -> None:
+    def __init__(self, backend: Backend, filters: SessionFilter, options: PruneOptions) -> None:
         self.doomed: dict[str, SessionInfo] = {}
         self.kept: dict[str, str] = {}
         self._backend = backend
         self._match = filters.workspace
-        self._anywhere = all_workspaces
-        self._archived = archived
-        self._finished_parent = finished_parent
+        self._options = options
+        self._graph = ForkGraph(backend)
         #: Sessions that only their activity keeps.
         self._young: dict[str, SessionInfo] = {}
         self._workspaces: dict[str, str] = {}
@@ -212,7 +203,7 @@ class _Plan:
         elif self._match is not None and not self._match(said):
             other = "another workspace" if said else "no workspace"
             self.kept[info.id] = f"belongs to {other}"
-        elif self._match is None and said is not None and not self._anywhere:
+        elif self._match is None and said is not None and not self._options.all_workspaces:
             self.kept[info.id] = f"belongs to the workspace {said.path}"
         else:
             self.doomed[info.id] = info
@@ -223,31 +214,31 @@ class _Plan:
                 self.kept[info.id] = "held"
             elif info.metadata.get(PINNED):
                 self.kept[info.id] = "pinned"
-            elif self._archived and not info.archived:
+            elif self._options.archived and not info.archived:
                 self.kept[info.id] = "not archived"
-            elif self._finished_parent and info.parent not in self._finished:
+            elif self._options.finished_parent and info.parent not in self._finished:
                 self.kept[info.id] = "no fork of a finished session"
 
     def keep_young(self, cutoff: str) -> None:
         """Keep sessions with activity since the cutoff."""
-        graph = ForkGraph(self._backend)
         for session_id, info in list(self.doomed.items()):
-            if info.updated_stamp < cutoff and session_id not in self.kept:
-                # Only sessions that would be moved: this reads the log, because the index never decides.
-                try:
-                    self._decide_by_log(session_id, graph)
-                except (SessionDeleted, *UNREADABLE) as error:
-                    self.kept[session_id] = f"cannot be read: {error}"
-            now = self.doomed.get(session_id)
-            if now is not None and now.updated_stamp >= cutoff and session_id not in self.kept:
-                self.kept[session_id] = f"active since: {now.updated_stamp}"
-                self._young[session_id] = now
+            if session_id not in self.kept:
+                # The index never decides to move a session: its log does.
+                now = info if info.updated_stamp >= cutoff else self._decide_by_log(session_id)
+                if now is not None and now.updated_stamp >= cutoff:
+                    self.kept[session_id] = f"active since: {now.updated_stamp}"
+                    self._young[session_id] = now
 
-    def _decide_by_log(self, session_id: str, graph: ForkGraph) -> None:
-        self._decide(self._by_log(session_id, graph))
+    def _decide_by_log(self, session_id: str) -> SessionInfo | None:
+        """Decide about a session again; return it if it can be moved."""
+        try:
+            self._decide(self._by_log(session_id))
+        except (SessionDeleted, *UNREADABLE) as error:
+            self.kept[session_id] = f"cannot be read: {error}"
+        return None if session_id in self.kept else self.doomed[session_id]
 
-    def _by_log(self, session_id: str, graph: ForkGraph) -> Description:
-        found = describe(self._backend, session_id, graph)
+    def _by_log(self, session_id: str) -> Description:
+        found = describe(self._backend, session_id, self._graph)
         if found is None:
             raise SessionDeleted(f"session {session_id!r} is missing")
         log = self._backend.log(session_id).reader()
@@ -283,25 +274,19 @@ class _Plan:
         A parent comes after its forks.
         """
         left = sum(info.bytes for one, info in self._considered.items() if one not in self.doomed)
-        graph = ForkGraph(self._backend)
         waiting = [
             (info.updated_stamp, one) for one, info in self._young.items() if self._is_free(one)
         ]
         heapify(waiting)
         while left > max_size and waiting:
             updated, session_id = heappop(waiting)
-            reason = self.kept.pop(session_id)
-            try:
-                self._decide_by_log(session_id, graph)
-            except (SessionDeleted, *UNREADABLE) as error:
-                self.kept[session_id] = f"cannot be read: {error}"
-            now = self.doomed.get(session_id)
-            if session_id in self.kept or now is None or now.updated_stamp > updated:
+            del self.kept[session_id]
+            now = self._decide_by_log(session_id)
+            if now is not None and now.updated_stamp > updated:
                 # Its log has what the index did not know.
+                self.kept[session_id] = f"active since: {now.updated_stamp}"
+            if session_id in self.kept:
                 self.doomed.pop(session_id, None)
-                self.kept.setdefault(
-                    session_id, reason if now is None else f"active since: {now.updated_stamp}"
-                )
                 continue
             left -= self._considered[session_id].bytes
             parent = self._parents.get(session_id)
@@ -313,7 +298,6 @@ class _Plan:
 
     def to_archive(self, cutoff: str) -> list[SessionInfo]:
         """Return the sessions that stay and are to be archived, because of no activity since the cutoff."""
-        graph = ForkGraph(self._backend)
         found = []
         for session_id, info in self._considered.items():
             is_wanted = info.updated_stamp < cutoff and not (
@@ -321,7 +305,7 @@ class _Plan:
             )
             if is_wanted and session_id not in self.doomed:
                 with suppress(SessionDeleted, *UNREADABLE):
-                    now = self._by_log(session_id, graph).info
+                    now = self._by_log(session_id).info
                     if now.updated_stamp < cutoff and not now.archived:
                         found.append(now)
         return found
@@ -415,11 +399,9 @@ class _Purges:
             for parent in children if forked is None else (forked.parent,):
                 if parent in children and parent != fork:
                     children[parent].append(fork)
-        needed = list(children)
-        while needed:
-            needed = [
-                one for one, own in children.items() if any(fork not in children for fork in own)
-            ]
+        while needed := [
+            one for one, own in children.items() if any(fork not in children for fork in own)
+        ]:
             for session_id in needed:
                 del children[session_id]
                 kept[session_id] = "in the trash, with forks that stay"

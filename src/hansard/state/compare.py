@@ -149,7 +149,9 @@ def compare(one: Side, other: Side) -> Comparison:
         only_b=only_b,
         calls=list(_calls(_called(a), _called(b))),
         metadata=_changes(one.state.metadata, other.state.metadata),
-        usage=_changes(_usage(one.state), _usage(other.state)),
+        usage=_changes(
+            msgspec.to_builtins(one.state.usage), msgspec.to_builtins(other.state.usage)
+        ),
         snapshots=_changes(one.state.snapshots, other.state.snapshots),
     )
 
@@ -163,10 +165,6 @@ def _messages(side: Side) -> list[NumberedMessage]:
 
 def _seq_at(messages: Sequence[NumberedMessage], place: int) -> int | None:
     return messages[place].seq if place < len(messages) else None
-
-
-def _usage(state: State) -> dict[str, Any]:
-    return dict(msgspec.to_builtins(state.usage))
 
 
 def _changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Change]:

@@ -6,7 +6,7 @@ A saved state is a shortcut: one that cannot be read, of another version, or fro
 ignored, and the state is folded again from the first event.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 from zlib import crc32
@@ -58,17 +58,13 @@ class Usage(msgspec.Struct, frozen=True):
     cost: Decimal = Decimal(0)
 
 
-def add_usage(one: Usage, other: Usage) -> Usage:
+_COUNTS: Final = Usage.__struct_fields__[:-1]
+
+
+def add_usage(one: Usage, other: Usage | kinds.UsageRecorded) -> Usage:
     """Return the sum of two usages; costs are added exactly."""
-    return Usage(
-        one.calls + other.calls,
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.cached_tokens + other.cached_tokens,
-        one.cache_write_tokens + other.cache_write_tokens,
-        one.reasoning_tokens + other.reasoning_tokens,
-        kinds.EXACT.add(one.cost, other.cost),
-    )
+    counts = {name: getattr(one, name) + getattr(other, name) for name in _COUNTS}
+    return Usage(**counts, cost=kinds.EXACT.add(one.cost, other.cost or Decimal(0)))
 
 
 class State(clock.Dated, msgspec.Struct, frozen=True, rename=clock.STAMPS):
@@ -134,9 +130,15 @@ def apply_all(state: State, events: list[Event]) -> State:
     for event in events:
         kind = event.kind
         counts[kind] = counts.get(kind, 0) + 1
-        step = _STEPS.get(kind)
-        if step is not None:
-            step(state, changes, event)
+        # A message changes nothing else, unless something is being streamed, which is rare.
+        if kind in _FOLDED and (
+            kind != kinds.MESSAGE_ADDED or changes.get("streams", state.streams)
+        ):
+            # The event that created the session sets its metadata.
+            shape = kinds.METADATA_SET if kind == kinds.SESSION_CREATED else kind
+            read = kinds.read(shape, event.raw)
+            if read is not None:
+                _fold(state, changes, event, read)
     changes.setdefault("created_stamp", state.created_stamp or events[0].stamp)
     return msgspec.structs.replace(
         state,
@@ -175,11 +177,54 @@ def _copied(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# A step adds to `changes` the fields that an event changes, next to those that earlier events of the same run
-# have changed. A dict in it is copied once per run and then changed in place: to copy it for each event would
-# take the square of their number, and an attacker could choose that.
+#: The kinds that change more than the counts.
+_FOLDED: Final = frozenset(
+    {
+        kinds.MESSAGE_ADDED,
+        kinds.MESSAGE_PART,
+        kinds.METADATA_SET,
+        kinds.SESSION_ARCHIVED,
+        kinds.SESSION_CLOSED,
+        kinds.SESSION_CREATED,
+        kinds.SESSION_FORKED,
+        kinds.SESSION_HELD,
+        kinds.SESSION_RELEASED,
+        kinds.SESSION_SNAPSHOTTED,
+        kinds.USAGE_RECORDED,
+    }
+)
 
-_Step = Callable[[State, dict[str, Any], Event], None]
+
+def _fold(state: State, changes: dict[str, Any], event: Event, read: Any) -> None:
+    """Add to `changes` the fields that an event changes, next to those that earlier events have changed.
+
+    A dict in it is copied once and then changed in place: to copy it for each event would take the square of
+    their number, and an attacker could choose that.
+    """
+    match event.kind:
+        case kinds.MESSAGE_ADDED | kinds.MESSAGE_PART:
+            streams = _own(state, changes, "streams")
+            streams.pop(read.stream, None)
+            if event.kind == kinds.MESSAGE_PART and not read.over:
+                streams[read.stream] = event.seq
+        case kinds.METADATA_SET | kinds.SESSION_CREATED:
+            _set_metadata(state, changes, read)
+        case kinds.SESSION_ARCHIVED | kinds.SESSION_CLOSED:
+            changes |= msgspec.structs.asdict(read)
+        case kinds.SESSION_FORKED:
+            # A fork inherits what was said, and not whether the parent was archived, closed or held.
+            changes |= {"archived": False, "closed": False, "holds": {}}
+            changes |= {"created_stamp": event.stamp, "parent": read.parent}
+            changes |= {"forked_at": read.seq, "forked_label": read.label}
+        case kinds.SESSION_HELD:
+            _own(state, changes, "holds")[read.fork] = read.reason
+        case kinds.SESSION_RELEASED:
+            _own(state, changes, "holds").pop(read.fork, None)
+        case kinds.SESSION_SNAPSHOTTED:
+            _own(state, changes, "snapshots")[read.label] = read.seq
+        case kinds.USAGE_RECORDED:
+            usage = _own(state, changes, "usage")
+            usage[read.model] = add_usage(usage.get(read.model, Usage()), read)
 
 
 def _own(state: State, changes: dict[str, Any], name: str) -> dict[str, Any]:
@@ -190,11 +235,7 @@ def _own(state: State, changes: dict[str, Any], name: str) -> dict[str, Any]:
     return own
 
 
-def _set_metadata(state: State, changes: dict[str, Any], event: Event) -> None:
-    # Also of the event that created the session.
-    read = kinds.read(kinds.METADATA_SET, event.raw)
-    if read is None:
-        return
+def _set_metadata(state: State, changes: dict[str, Any], read: kinds.MetadataSet) -> None:
     patch = read.metadata
     if "title" in patch:
         if not read.automatic:
@@ -207,104 +248,10 @@ def _set_metadata(state: State, changes: dict[str, Any], event: Event) -> None:
     _merge_into(changes["metadata"], patch)
 
 
-def _fork(state: State, changes: dict[str, Any], event: Event) -> None:
-    del state
-    read = kinds.read(event.kind, event.raw)
-    if read is not None:
-        # A fork inherits what was said, and not whether the parent was archived, closed or held.
-        changes |= {
-            "created_stamp": event.stamp,
-            "parent": read.parent,
-            "forked_at": read.seq,
-            "forked_label": read.label,
-            "archived": False,
-            "closed": False,
-            "holds": {},
-        }
-
-
-def _stream(state: State, changes: dict[str, Any], event: Event) -> None:
-    read = kinds.read(event.kind, event.raw)
-    if read is not None:
-        streams = _own(state, changes, "streams")
-        streams.pop(read.stream, None)
-        if not read.over:
-            streams[read.stream] = event.seq
-
-
-def _add_message(state: State, changes: dict[str, Any], event: Event) -> None:
-    if changes.get("streams", state.streams):  # rarely: something is being streamed
-        read = kinds.read(event.kind, event.raw)
-        if read is not None and read.stream is not None:
-            _own(state, changes, "streams").pop(read.stream, None)
-
-
-def _snapshot(state: State, changes: dict[str, Any], event: Event) -> None:
-    read = kinds.read(event.kind, event.raw)
-    if read is not None:
-        _own(state, changes, "snapshots")[read.label] = read.seq
-
-
 def usage_of(event: Event) -> tuple[str, Usage] | None:
     """Return the model and the usage that an event records; None if it records none."""
     read = kinds.read(event.kind, event.raw) if event.kind == kinds.USAGE_RECORDED else None
-    if read is None:
-        return None
-    return read.model, Usage(
-        read.calls,
-        read.input_tokens,
-        read.output_tokens,
-        read.cached_tokens,
-        read.cache_write_tokens,
-        read.reasoning_tokens,
-        read.cost or Decimal(0),
-    )
-
-
-def _record_usage(state: State, changes: dict[str, Any], event: Event) -> None:
-    if found := usage_of(event):
-        model, call = found
-        usage = _own(state, changes, "usage")
-        usage[model] = add_usage(usage.get(model, Usage()), call)
-
-
-def _hold(state: State, changes: dict[str, Any], event: Event) -> None:
-    read = kinds.read(event.kind, event.raw)
-    if read is not None:
-        _own(state, changes, "holds")[read.fork] = read.reason
-
-
-def _release(state: State, changes: dict[str, Any], event: Event) -> None:
-    read = kinds.read(event.kind, event.raw)
-    if read is not None:
-        _own(state, changes, "holds").pop(read.fork, None)
-
-
-def _flag(name: str) -> _Step:
-    """Return the step of a kind that sets one flag."""
-
-    def step(state: State, changes: dict[str, Any], event: Event) -> None:
-        del state
-        read = kinds.read(event.kind, event.raw)
-        if read is not None:
-            changes[name] = getattr(read, name)
-
-    return step
-
-
-_STEPS: Mapping[str, _Step] = {
-    kinds.MESSAGE_ADDED: _add_message,
-    kinds.MESSAGE_PART: _stream,
-    kinds.METADATA_SET: _set_metadata,
-    kinds.SESSION_CREATED: _set_metadata,
-    kinds.SESSION_FORKED: _fork,
-    kinds.SESSION_SNAPSHOTTED: _snapshot,
-    kinds.USAGE_RECORDED: _record_usage,
-    kinds.SESSION_ARCHIVED: _flag("archived"),
-    kinds.SESSION_CLOSED: _flag("closed"),
-    kinds.SESSION_HELD: _hold,
-    kinds.SESSION_RELEASED: _release,
-}
+    return None if read is None else (read.model, add_usage(Usage(), read))
 
 
 def replay(

@@ -143,13 +143,10 @@ def with_ancestors(backend: Backend, own: LogReader) -> LogReader:
     return ForkedReader(backend, own, first)
 
 
-def redactions_of(log: LogReader, controls: list[Event] | None = None) -> Redactions:
-    """Return what a session or, at any time, one of its ancestors has redacted.
-
-    `controls`: all of its control events, if the caller has them.
-    """
+def redactions_of(log: LogReader) -> Redactions:
+    """Return what a session or, at any time, one of its ancestors has redacted."""
     if not isinstance(log, ForkedReader):
-        return redaction.of(log.controls() if controls is None else controls)
+        return redaction.of(log.controls())
     found = [redaction.of(part.reader.controls(), upto=part.upto) for part in log.inherited]
     return redaction.joined([*found, redaction.of(log.own.controls())])
 

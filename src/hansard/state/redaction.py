@@ -53,7 +53,7 @@ class Redactions(NamedTuple):
         replaced = event.seq in self.seqs and event.kind != SESSION_FORKED
         if dropped or replaced or self._is_gone(event):
             instead = None if dropped else self.seqs.get(event.seq)
-            if event.kind == MESSAGE_ADDED and not _has_message(instead):
+            if event.kind == MESSAGE_ADDED and not kinds.read(MESSAGE_ADDED, instead or b""):
                 # Nothing, or not a message, which readers expect.
                 instead = BLANK_MESSAGE
             return Event(event.seq, event.stamp, event.kind, instead or BLANK, event.key)
@@ -90,20 +90,6 @@ class Redactions(NamedTuple):
             return False
         added = kinds.read(MESSAGE_ADDED, event.raw)
         return added is not None and added.stream in self.gone
-
-
-class _RedactedData(msgspec.Struct):
-    message: dict[str, msgspec.Raw]
-
-
-_decode_data = msgspec.json.Decoder(_RedactedData).decode
-
-
-def _has_message(data: bytes | None) -> bool:
-    try:
-        return data is not None and bool(_decode_data(data))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
 
 
 NOTHING: Final = Redactions({}, frozenset())
