@@ -241,8 +241,8 @@ class _RawAdded(msgspec.Struct, gc=False):
 
 
 #: Decode the data of a `message.added` event: its message, as objects or as JSON.
-decode_added = msgspec.json.Decoder(_Added).decode
-decode_raw_added = msgspec.json.Decoder(_RawAdded).decode
+_decode_added = msgspec.json.Decoder(_Added).decode
+_decode_raw_added = msgspec.json.Decoder(_RawAdded).decode
 
 
 class Chunk(ABC):
@@ -254,15 +254,17 @@ class Chunk(ABC):
     def events(self) -> list[Event]:
         """Return the events."""
 
+    def added(self) -> list[tuple[int, bytes]]:
+        """Return seq and data of each `message.added` event."""
+        return [(event.seq, event.raw) for event in self.events() if event.kind == MESSAGE_ADDED]
+
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
         """Return seq and message of each `message.added` event; the caller may change the messages."""
-        added = [event for event in self.events() if event.kind == MESSAGE_ADDED]
-        return [(event.seq, decode_added(event.raw).message) for event in added]
+        return [(seq, _decode_added(data).message) for seq, data in self.added()]
 
     def messages_json(self) -> list[tuple[int, bytes]]:
         """Return seq and message, as the stored JSON, of each `message.added` event."""
-        added = [event for event in self.events() if event.kind == MESSAGE_ADDED]
-        return [(event.seq, bytes(decode_raw_added(event.raw).message)) for event in added]
+        return [(seq, bytes(_decode_raw_added(data).message)) for seq, data in self.added()]
 
     def messages_joined(self) -> bytes | None:
         """Return all messages as stored JSON with commas between them.

@@ -153,13 +153,11 @@ class SealedWriter:
             self._end_frame(count if size else count - 1)
         self._end_frame(len(self._lines))
 
-    def finish(self) -> SegmentIndex:
+    def finish(self) -> None:
         """Write the index and the seek table, and sync."""
         self._end_frames()
-        index, tail = self._tail(self._frames, self._sizes)
-        disk.write_all(self.descriptor, tail)
+        disk.write_all(self.descriptor, self._tail(self._frames, self._sizes))
         disk.sync(self.descriptor)
-        return index
 
     def size_of_one_frame(self) -> int:
         """Return the size of the file if its lines were one frame and none were added. Write nothing."""
@@ -167,10 +165,10 @@ class SealedWriter:
         length = len(self.compress(lines))
         start = self._frame_start
         frame = Frame(length, start.offset, start.seq, start.crc)
-        return length + len(self._tail([frame], [len(lines)])[1])
+        return length + len(self._tail([frame], [len(lines)]))
 
-    def _tail(self, frames: list[Frame], sizes: list[int]) -> tuple[SegmentIndex, bytes]:
-        """Return the index, and the bytes that follow the frames."""
+    def _tail(self, frames: list[Frame], sizes: list[int]) -> bytes:
+        """Return the index and the seek table, which follow the frames."""
         keys = b"".join(KEY.pack(*key) for key in sorted(self._keys))
         size = PAGE * KEY.size
         pages = [
@@ -199,4 +197,4 @@ class SealedWriter:
         body = keys + text + INDEX_END.pack(len(text), format.crc32(text), OURS)
         lengths = [frame.length for frame in frames]
         table = seek_table(list(zip(lengths, sizes, strict=True)))
-        return index, SKIPPABLE.pack(INDEX_MAGIC, len(body)) + body + table
+        return SKIPPABLE.pack(INDEX_MAGIC, len(body)) + body + table

@@ -64,11 +64,11 @@ def create_segment(directory: int, path: str, session_id: str, content: bytes) -
 
     The caller holds the lock and has seen that there is no segment.
     """
+    return _create(directory, path, session_id, content, partial(_publish_first, directory))
 
-    def publish(temporary: str) -> None:
-        disk.publish(directory, temporary, names.LOG)
 
-    return _create(directory, path, session_id, content, publish)
+def _publish_first(directory: int, temporary: str) -> None:
+    disk.publish(directory, temporary, names.LOG)
 
 
 def replace_segment(directory: int, segment: Segment, content: bytes) -> Segment:
@@ -76,7 +76,6 @@ def replace_segment(directory: int, segment: Segment, content: bytes) -> Segment
 
     `content`: the header of the new segment. The caller holds the lock, and the sealed segment is durable.
     """
-    # No function in a function: Python 3.11 loses what it refers to if the memory for it is missing.
     publish = partial(_publish_next, directory, segment)
     return _create(directory, segment.path, segment.session_id, content, publish)
 
@@ -105,7 +104,10 @@ def _sync_names(directory: int, segment: Segment) -> None:
 def _create(
     directory: int, path: str, session_id: str, content: bytes, publish: Callable[[str], None]
 ) -> Segment:
-    """Create a segment under a temporary name; `publish` gives it the name of the log."""
+    """Create a segment under a temporary name; `publish` gives it the name of the log.
+
+    `publish` is no inner function: Python 3.11 loses what one refers to if the memory for it is missing.
+    """
     temporary = names.temporary(names.LOG)
     operation = "create"
     try:

@@ -152,8 +152,8 @@ DURABILITY = (
     Mutant(
         "a compressed segment gets its name before it is synced",
         "log/sealed_writer.py",
-        "        disk.sync(self.descriptor)\n        return index\n",
-        "        return index\n",
+        "self._sizes))\n        disk.sync(self.descriptor)\n",
+        "self._sizes))\n",
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
     Mutant(

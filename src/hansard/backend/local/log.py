@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar
 from weakref import ref
 
 import msgspec
@@ -75,22 +75,17 @@ class _MessageData(msgspec.Struct, gc=False):
     stream: Any = None
 
 
-class _MessageLine(msgspec.Struct, gc=False):
-    seq: int
-    data: _MessageData
-    kind: str = ""
-    more: int = 0
-    log: str | None = None
-
-
 class _RawMessageData(msgspec.Struct, gc=False):
     message: msgspec.Raw = msgspec.Raw(b"null")
     stream: Any = None
 
 
-class _RawMessageLine(msgspec.Struct, gc=False):
+_Data = TypeVar("_Data", _MessageData, _RawMessageData)
+
+
+class _MessageLine(msgspec.Struct, Generic[_Data], gc=False):
     seq: int
-    data: _RawMessageData
+    data: _Data
     kind: str = ""
     more: int = 0
     log: str | None = None
@@ -110,10 +105,8 @@ class _PlainMessageLine(msgspec.Struct, gc=False):
     log: None = None
 
 
-_Line = TypeVar("_Line", _MessageLine, _RawMessageLine)
-
-_messages = msgspec.json.Decoder(_MessageLine).decode_lines
-_raw_messages = msgspec.json.Decoder(_RawMessageLine).decode_lines
+_messages = msgspec.json.Decoder(_MessageLine[_MessageData]).decode_lines
+_raw_messages = msgspec.json.Decoder(_MessageLine[_RawMessageData]).decode_lines
 _plain_messages = msgspec.json.Decoder(_PlainMessageLine).decode_lines
 
 #: Returns the first byte of a buffer, in a fifth of the time that a slice of a view takes.
@@ -181,7 +174,7 @@ class LocalChunk(Chunk):
             if line.more and line.key is not None and self._after < line.seq <= self._upto
         }
 
-    def _added(self, lines: list[_Line]) -> list[_Line]:
+    def _added(self, lines: list[_MessageLine[_Data]]) -> list[_MessageLine[_Data]]:
         """Return the records that add a message."""
         after, upto = self._after, self._upto
         streams = False

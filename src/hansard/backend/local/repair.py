@@ -19,7 +19,7 @@ import msgspec
 
 from hansard.backend.contract import Finding, RepairHints, RepairReport
 from hansard.backend.local.log import records_of
-from hansard.errors import Damaged, SessionNotFound
+from hansard.errors import Damaged
 from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
 from hansard.log import checkpoint, disk, format, names
 from hansard.log.disk import Lock
@@ -30,7 +30,7 @@ from hansard.log.segment import header, sealed_files
 from hansard.log.segment_reader import Raw, Segment, SegmentReader
 from hansard.log.segment_scan import KnownHeader, Remains, ScanFinding
 from hansard.log.session_files import DELETED, SEALED, SessionFiles
-from hansard.log.store_directory import StoreDirectory, deleted
+from hansard.log.store_directory import StoreDirectory, deleted, not_found
 from hansard.log.write_batch import SegmentWriter
 
 #: Attempts to take the session's lock while its file is replaced.
@@ -52,16 +52,12 @@ def repair(
     root.check_writable()
     directory = root.open_session(session_id, name)
     if directory is None:
-        raise _not_found(session_id)
+        raise not_found(session_id)
     hint = "the log is as it was, and nothing is lost that was not lost before"
     with disk.reporting("repair", root.path_of(name), hint), ExitStack() as cleanup:
         work = _Repair(root, session_id, name, directory, known, missing, cleanup)
         work.lock(timeout)
         return work.run()
-
-
-def _not_found(session_id: str) -> SessionNotFound:
-    return SessionNotFound(f"no session {session_id!r} in this store")
 
 
 @dataclass
@@ -141,7 +137,7 @@ class _Repair:
             if there != disk.identity(self.directory):
                 raise deleted(self.session_id)
             return
-        raise _not_found(self.session_id)
+        raise not_found(self.session_id)
 
     def _acquire(self, name: str, timeout: float, file: int | None = None) -> Lock:
         if file is None:
@@ -262,7 +258,7 @@ class _Repair:
         try:
             active = self._look_at(names.LOG, 0)
         except FileNotFoundError:
-            raise _not_found(self.session_id) from None
+            raise not_found(self.session_id) from None
         if active.head is not None and active.head.first:
             self._begin = format.decode_first(active.head.first).seq
         sealed = self._sealed(active)

@@ -13,13 +13,7 @@ from uuid import UUID
 
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import (
-    Chunk,
-    Head,
-    StreamPart,
-    decode_added,
-    decode_raw_added,
-)
+from hansard.backend.contract import Chunk, Head, StreamPart
 from hansard.backend.postgres.connection import Connections
 from hansard.backend.postgres.schema import session_number
 from hansard.errors import Damaged, SessionNotFound
@@ -136,17 +130,8 @@ class PostgresChunk(Chunk):
     def events(self) -> list[Event]:
         return [Event(*row[:5]) for row in self._rows]
 
-    def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        return [
-            (row[0], decode_added(row[3]).message) for row in self._rows if row[2] == MESSAGE_ADDED
-        ]
-
-    def messages_json(self) -> list[tuple[int, bytes]]:
-        return [
-            (row[0], bytes(decode_raw_added(row[3]).message))
-            for row in self._rows
-            if row[2] == MESSAGE_ADDED
-        ]
+    def added(self) -> list[tuple[int, bytes]]:
+        return [(row[0], row[3]) for row in self._rows if row[2] == MESSAGE_ADDED]
 
     def span(self) -> tuple[int, int]:
         return self._rows[0][0] - 1, self._rows[-1][0]

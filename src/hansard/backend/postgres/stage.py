@@ -7,6 +7,7 @@ together with the session's row. A session of few events, such as a fork, needs 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -61,21 +62,17 @@ ON CONFLICT (session) DO NOTHING RETURNING life"""
 _PUBLISH_EVENTS: Final = "INSERT INTO {schema}.events SELECT * FROM hansard_staged"
 
 
+@dataclass(eq=False)
 class PostgresStage(Stage):
     """A session that other connections cannot see."""
 
-    def __init__(
-        self,
-        backend: "PostgresBackend",
-        session_id: str,
-        before: int,
-        forked: SessionForked | None,
-    ) -> None:
-        self.session_id = session_id
-        self._backend = backend
-        self._session = session_number(session_id)
-        self._before = before
-        self._forked = forked
+    _backend: "PostgresBackend"
+    session_id: str
+    _before: int
+    _forked: SessionForked | None
+
+    def __post_init__(self) -> None:
+        self._session = session_number(self.session_id)
         self._clear()
 
     def _clear(self) -> None:
