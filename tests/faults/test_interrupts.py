@@ -7,10 +7,11 @@ import faulthandler
 import gc
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from weakref import ref
 
@@ -18,7 +19,7 @@ import pytest
 
 import hansard
 from hansard.backend.local import changes
-from hansard.log import disk
+from hansard.log import disk, writer
 from hansard.log.group_commit import GroupCommit
 from tests.faults.workers import run_threads
 from tools.crash import interrupts, memory
@@ -138,8 +139,10 @@ def test_close_releases_all_files_after_a_listing(tmp_path: os.PathLike[str]) ->
     assert [place for place in found if place.startswith(os.path.realpath(tmp_path))] == []
 
 
-def files_left_open(path: Path, at: int) -> int:
-    """Let the nth allocation of `_changed` fail in a child; return how many files of the store stay open."""
+def files_left_open(
+    path: Path, at: int, module: ModuleType, name: str, use: Callable[[hansard.Store], object]
+) -> int:
+    """Let the nth allocation of a function fail in a child; return how many files of the store stay open."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -148,15 +151,15 @@ def files_left_open(path: Path, at: int) -> int:
         import _testcapi  # type: ignore[import-not-found]
 
         faulthandler.disable()
-        real = changes._changed
+        real = getattr(module, name)
 
         def struck(*arguments: Any) -> Any:
             _testcapi.set_nomemory(at, at + 1)
             return real(*arguments)
 
-        setattr(changes, "_changed", struck)  # noqa: B010 - mypy refuses an assignment
+        setattr(module, name, struck)
         with hansard.open(path, durability="os") as store, suppress(Exception):
-            store.sessions()
+            use(store)
         _testcapi.remove_mem_hooks()
         gc.collect()
         links = [os.path.join("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
@@ -172,6 +175,23 @@ def test_a_listing_without_memory_for_a_cell_leaks_no_files(tmp_path: Path) -> N
         store.session("s").add_message({"n": 1})
         store.sessions()
         store.session("s").add_message({"n": 2})
-    left = {at: files_left_open(tmp_path / "store", at) for at in range(1, 12)}
+    left = {
+        at: files_left_open(tmp_path / "store", at, changes, "_changed", hansard.Store.sessions)
+        for at in range(1, 12)
+    }
     # One may stay open: without memory for the call that closes it.
+    assert {at: count for at, count in left.items() if count > 1} == {}
+
+
+@pytest.mark.skipif(bool(memory.missing()), reason=memory.missing())
+def test_a_seal_without_memory_for_a_cell_leaks_no_files(tmp_path: Path) -> None:
+    """N-79: the same of the function that replaces the active segment, which has log and directory."""
+    left = {}
+    for at in range(1, 12):
+        path = tmp_path / str(at)
+        with hansard.open(path, durability="os") as store:
+            store.session("s").add_messages([{"role": "user", "content": "words"}] * 50)
+        left[at] = files_left_open(
+            path, at, writer, "replace_segment", lambda store: store.session("s").compact()
+        )
     assert {at: count for at, count in left.items() if count > 1} == {}

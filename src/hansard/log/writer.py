@@ -514,10 +514,8 @@ class LogWriter:
         files = self._files
         files.open_parent()
         self._keys.forget()
-        reader = files.adopt()
-        if reader is None:
-            raise not_found(files.session_id)
-        found = files.end = reader.log_end(files.end)
+        files.adopt()
+        found = files.end = self._reader().log_end(files.end)
         return self._begin_next(found, end.time) if SEALED in found.shut else found
 
     def _begin_next(self, end: LogEnd, time: str) -> LogEnd:

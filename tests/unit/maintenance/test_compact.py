@@ -9,7 +9,6 @@ import zstandard
 import hansard
 from hansard import Store
 from hansard.backend.local import compact as backend_compaction
-from hansard.log.sealed_segment import SegmentIndex
 from hansard.log.sealed_writer import SealedWriter
 from tests.unit.disk_probe import Traffic, flip
 
@@ -61,10 +60,10 @@ def test_whatever_fails_in_one_session_stops_no_other(
     """N-35: a foreign exception is reported for its session, and the others are compacted."""
     real = SealedWriter.finish
 
-    def finish(sealer: SealedWriter) -> SegmentIndex:
+    def finish(sealer: SealedWriter) -> None:
         if sealer.session_id == "b":
             raise error
-        return real(sealer)
+        real(sealer)
 
     monkeypatch.setattr(SealedWriter, "finish", finish)
     with hansard.open(tmp_path / "store", auto_compact=False) as store:

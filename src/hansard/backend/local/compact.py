@@ -172,13 +172,11 @@ class _Compaction:
     filter: CompactionFilter
     level: int
     progress: Progress | None
-
-    def __post_init__(self) -> None:
-        #: Number of events whose data were erased.
-        self.blanked = 0
-        #: Bytes of lines that are rewritten, and of all that will be.
-        self._done = 0
-        self._total = 0
+    #: Number of events whose data were erased.
+    blanked: int = 0
+    #: Bytes of lines that are rewritten, and of all that will be.
+    _done: int = 0
+    _total: int = 0
 
     def run(self) -> int:
         """Rewrite what has to be rewritten; return the number of segments."""

@@ -17,8 +17,8 @@ refuses the second, and the events of the first are returned.
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from functools import lru_cache
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
@@ -27,7 +27,6 @@ from hansard.backend.contract import INTERNAL, AppendRequest
 from hansard.backend.postgres.connection import (
     Connection,
     Connections,
-    DedicatedConnection,
     PreparedQuery,
     Value,
     prepared_query,
@@ -119,9 +118,7 @@ def locking(
 
     Nothing is appended to the session before the transaction ends.
     """
-    # Not of the pool, through which a check reads: it may have one connection.
-    dedicated = DedicatedConnection(connections)
-    with closing(dedicated), dedicated.using() as connection, connection.transaction():
+    with connections.own_transaction() as connection:
         if timeout is not None:
             wait = f"{max(1, round(timeout * 1000))}ms"
             connection.execute("SELECT set_config('lock_timeout', %s, true)", (wait,))
@@ -270,15 +267,9 @@ class Writer:
                 if connection is None:
                     return None
                 append.request.check()
-                text, params = self._several([append], stamps)
-                new = append.request.events[0]
-                # The names of `_ONE`, which is the statement for one event.
-                params |= {"append_id": append.id, "key": append.request.key, "kind": new.kind}
-                params |= {"control": new.control, "data": new.data.decode()}
-                rows = connection.fetch(text, params)
+                return self._execute([append], stamps, connection)
         except psycopg.errors.UniqueViolation:
             return None
-        return (rows[0][0], rows[0][1]) if rows else None
 
     def _lead(self, requests: list[list[PendingInsert]]) -> None:
         """Do the appends of this thread and of those that wait, in the order in which they came."""
@@ -324,21 +315,23 @@ class Writer:
     ) -> tuple[int, str] | None:
         """Try once; return the last seq and its time, or None if a condition did not hold."""
         try:
-            if len(stamps) == 1:
-                query, values = self._one(group[0], stamps[0])
-                result = self._connections.call(
-                    lambda lent: lent.execute_prepared(query, values), deadline
-                )
-                if not result.ntuples:
-                    return None
-                seq, updated = result.get_value(0, 0), result.get_value(0, 1)
-                assert seq is not None and updated is not None  # noqa: PT018 - NOT NULL
-                return int(seq), updated.decode()
-            text, params = self._several(group, stamps)
-            rows = self._connections.call(lambda lent: lent.fetch(text, params), deadline)
+            return self._connections.call(partial(self._execute, group, stamps), deadline)
         except psycopg.errors.UniqueViolation:
             return None
-        return (rows[0][0], rows[0][1]) if rows else None
+
+    def _execute(
+        self, group: list[PendingInsert], stamps: list[str | None], connection: Connection
+    ) -> tuple[int, str] | None:
+        """Execute the statement of a group; a unique violation means that it was done before."""
+        if len(stamps) > 1:
+            rows = connection.fetch(*self._several(group, stamps))
+            return (rows[0][0], rows[0][1]) if rows else None
+        result = connection.execute_prepared(*self._one(group[0], stamps[0]))
+        if not result.ntuples:
+            return None
+        seq, updated = result.get_value(0, 0), result.get_value(0, 1)
+        assert seq is not None and updated is not None  # noqa: PT018 - NOT NULL
+        return int(seq), updated.decode()
 
     def _one(self, append: PendingInsert, stamp: str | None) -> tuple[PreparedQuery, list[Value]]:
         """Return the statement for one event, and its values."""

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from hansard.backend.contract import (
 )
 from hansard.backend.postgres import compact, schema
 from hansard.backend.postgres.append import Writer, locking
-from hansard.backend.postgres.connection import AdvisoryLock, Connections, DedicatedConnection
+from hansard.backend.postgres.connection import AdvisoryLock, Connections
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.notify import Notifier
 from hansard.backend.postgres.read import Prefetch, RowReader
@@ -335,13 +335,7 @@ class PostgresBackend(Backend):
 
     def _purge(self, session: str, check: Callable[[], object]) -> bool:
         params = {"session": session}
-        # Not of the pool, through which the check reads: it may have one connection.
-        dedicated = DedicatedConnection(self.connections)
-        with (
-            closing(dedicated),
-            dedicated.using() as connection,
-            connection.transaction(),
-        ):
+        with self.connections.own_transaction() as connection:
             connection.execute("SELECT set_config('statement_timeout', '0', true)")
             connection.execute(self.connections.query(schema.SEARCH_PATH))
             # Lock its row first: of a concurrent purge and restore, the second finds what the first did. A

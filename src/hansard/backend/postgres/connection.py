@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import finalize
@@ -265,6 +265,13 @@ class Connections:
         """Lend a connection inside a transaction that may take long: no statement is cancelled."""
         with self.using() as connection, connection.transaction():
             connection.execute("SELECT set_config('statement_timeout', '0', true)")
+            yield connection
+
+    @contextmanager
+    def own_transaction(self) -> Iterator[Connection]:
+        """Return a connection in a transaction. Not of the pool, which may have one: the block may read."""
+        dedicated = DedicatedConnection(self)
+        with closing(dedicated), dedicated.using() as connection, connection.transaction():
             yield connection
 
     # -- the pool -------------------------------------------------------------------------------
