@@ -1,5 +1,7 @@
 """List prices of model calls, from the package `genai-prices`, which the extra `prices` installs."""
 
+import re
+from contextlib import suppress
 from decimal import Decimal
 
 from hansard.event.kinds import UsageRecorded
@@ -25,7 +27,9 @@ def price_of(usage: UsageRecorded) -> Decimal | None:
         cache_write_tokens=usage.cache_write_tokens,
         output_tokens=usage.output_tokens,
     )
-    try:
-        return calc_price(counts, model_ref=usage.model).total_price
-    except (LookupError, ValueError):
-        return None
+    # Frameworks also write "openai:gpt-5" and "bedrock/anthropic…"; a model of another provider has no price.
+    provider, *model = re.split("[:/]", usage.model, maxsplit=1)
+    for name, seller in [(usage.model, None), *((name, provider) for name in model)]:
+        with suppress(LookupError, ValueError):
+            return calc_price(counts, model_ref=name, provider_id=seller).total_price
+    return None

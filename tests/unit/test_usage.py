@@ -145,6 +145,29 @@ def test_prices_fill_in_the_costs_of_known_models(tmp_path: Path) -> None:
         assert "cost" not in store.session("s").record_usage(model="gpt-5", **called).data
 
 
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [
+        ("openai:gpt-5", True),  # Pydantic AI
+        ("openai/gpt-5", True),  # LiteLLM
+        ("litellm/openai/gpt-5", True),  # OpenAI Agents with LiteLLM
+        ("ollama/gpt-5", False),  # a provider without a price list
+        ("openai:", False),
+        (":gpt-5", False),
+        ("/", False),
+        ("", False),
+    ],
+)
+def test_prices_know_names_with_a_provider(model: str, *, known: bool) -> None:
+    """A provider before the name decides the price; a model of an unknown provider gets none."""
+    pytest.importorskip("genai_prices")
+    with hansard.open("memory:", prices=True) as store:
+        session = store.session("s")
+        event = session.record_usage(model=model, input_tokens=1000)
+        plain = session.record_usage(model="gpt-5", input_tokens=1000)
+        assert event.data.get("cost") == (plain.data["cost"] if known else None)
+
+
 def test_prices_name_the_extra_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package, the error of `open` names what to install, before anything is created."""
     monkeypatch.setitem(sys.modules, "genai_prices", None)
