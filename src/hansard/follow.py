@@ -11,6 +11,7 @@ that lost the cursor to another cannot move it. Events are delivered at least on
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import Annotated, Any, Final, NamedTuple, Self
 
 import msgspec
@@ -125,7 +126,7 @@ class Cursor:
             state = self._state = self._read()
             self._fresh = _size(self._snapshot(state.positions))
             try:
-                return self._write([self._opened()], {})
+                return self._write(self._snapshot({}), {})
             except SeqConflict:
                 continue  # a move of an earlier holder arrived
             except SyncFailed as error:
@@ -246,12 +247,10 @@ class Cursor:
                     _apply(positions, read.positions)
         return _State(seq, holder, positions, size)
 
-    def _opened(self) -> NewEvent:
-        return NewEvent(OPENED, msgspec.json.encode({"holder": self._holder}), control=False)
-
     def _snapshot(self, positions: Mapping[str, int | None]) -> list[NewEvent]:
         """Return the events of a log that holds these positions, and nothing else."""
-        return [self._opened(), *_moves(positions)]
+        opened = msgspec.json.encode({"holder": self._holder})
+        return [NewEvent(OPENED, opened, control=False), *_moves(positions)]
 
     def _taken(self) -> LockTimeout:
         return LockTimeout(
@@ -273,11 +272,8 @@ def drop_cursor(backend: Backend, name: str) -> bool:
         raise ReadOnly(f"{backend.where}: store is read-only; reopen without read_only=True")
     if log_name not in backend.internals():
         return False
-    hold = backend.exclusive(log_name)
-    try:
+    with closing(backend.exclusive(log_name)):
         return backend.internal(log_name).drop()
-    finally:
-        hold.close()
 
 
 def _log_name(backend: Backend, name: str) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hansard.transfer.export_file import Format
     from hansard.transfer.transcript import TranscriptPage
 
-#: The counts of a model call; the first two are stored even if they are 0.
+#: The counts of a model call.
 _COUNTS: Final = (
     "input_tokens",
     "output_tokens",
@@ -225,18 +225,14 @@ class Session(SessionReader):
             key: the idempotency key, as for `add_message`.
             more: JSON that is stored with it, such as `response_id`; `calls=0` adds to the call before.
         """
-        counts = {
-            "input_tokens": input_tokens,
-            "output_tokens": output_tokens,
+        data = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens}
+        rare = {
             "cached_tokens": cached_tokens,
             "cache_write_tokens": cache_write_tokens,
             "reasoning_tokens": reasoning_tokens,
         }
-        counts = {
-            name: count for name, count in counts.items() if count != 0 or name in _COUNTS[:2]
-        }
-        data = {"model": model, **counts, "cost": cost, **more}
-        return self._append([self._usage(data)], key=key)[0]
+        data |= {name: count for name, count in rare.items() if count != 0}
+        return self._append([self._usage({**data, "cost": cost, **more})], key=key)[0]
 
     def _usage(self, data: Mapping[str, Any]) -> NewEvent:
         """Return the event of a model call; its cost as a decimal string."""
@@ -456,18 +452,14 @@ class Session(SessionReader):
         seq = head.seq if at is None else self._seq_at(reader, at)
         assert seq is not None  # only for no point at all
         self._check_place(reader, "fork at", seq)
-        if id is None:
-            from hansard.log.names import new_id
-
-            id = self._backend.prefix + new_id()
-        child = Session(self._backend, id)
+        child = handle(self._backend, id)
         # First the parent: after a power cut it must have all events that the child inherits.
         self._log.sync()
         depth = lineage.next_depth(reader)
         label = at if isinstance(at, str) else ""
         forked = kinds.SessionForked(self.id, seq, head.created, depth, label)
         draft = _new(kinds.SESSION_FORKED, msgspec.json.encode(forked))
-        with self._backend.stage(id, before=seq, forked=forked) as stage:
+        with self._backend.stage(child.id, before=seq, forked=forked) as stage:
             stage.append([draft])
             stage.publish()
         return child
@@ -609,6 +601,15 @@ class Session(SessionReader):
         if len(drafts) > 1:
             codec.check_batch(len(draft.data) for draft in drafts)
         return self._log.append(AppendRequest(drafts, key, expected_seq))
+
+
+def handle(backend: Backend, session_id: str | None) -> Session:
+    """Return a handle on a session; without an id, one that no session has."""
+    if session_id is None:
+        from hansard.log.names import new_id
+
+        session_id = backend.prefix + new_id()
+    return Session(backend, session_id)
 
 
 def create(backend: Backend, session_id: str, metadata: Mapping[str, Any]) -> Session:

@@ -14,7 +14,6 @@ from hansard.backend.contract import Backend, Log, LogReader, Progress, Record, 
 from hansard.errors import InvalidEvent
 from hansard.event import codec
 from hansard.event.event import Event
-from hansard.event.kinds import SESSION_FORKED
 from hansard.state import fold, lineage
 from hansard.state.fold import State, Usage
 from hansard.state.redaction import NOTHING, Redactions
@@ -81,10 +80,7 @@ class SessionReader:
 
     def _reader(self) -> LogReader:
         """Take one look at the session, and at its ancestors."""
-        reader = self._log.reader()
-        first = reader.first()
-        is_fork = first is not None and first.kind == SESSION_FORKED
-        return lineage.with_ancestors(self._backend, reader) if is_fork else reader
+        return lineage.with_ancestors(self._backend, self._log.reader())
 
     def _known(self, reader: LogReader) -> KnownState:
         """Return what the control events add up to; read only those that are new since the last call."""

@@ -14,7 +14,7 @@ from hansard.errors import (
     UnknownFormat,
 )
 from hansard.event.event import Event
-from hansard.session import Session, create
+from hansard.session import Session, create, handle
 from hansard.stream import flush_all
 
 # Modules that only some programs need are imported where they are used, to keep `import hansard` fast.
@@ -145,14 +145,10 @@ def open(
     where = os.fsdecode(path)
     if not where or "\0" in where:
         raise ValueError(f"path must be a non-empty string without NUL, got {where!r}")
-    if group and (where == "memory:" or _parse_url(where, schema) is not None):
+    in_memory = where == "memory:" and schema is None
+    url = None if in_memory else _parse_url(where, schema)
+    if group and (in_memory or url is not None):
         raise ValueError(f"group is only for directories, got {where!r}")
-    if where == "memory:" and schema is None:
-        from hansard.backend.memory import MemoryBackend
-
-        memory = MemoryBackend()
-        memory.prices = prices
-        return Store(memory)
     backend: Backend
     options: Any = {
         "create": create,
@@ -160,8 +156,11 @@ def open(
         "durability": durability,
         "lock_timeout": lock_timeout,
     }
-    url = _parse_url(where, schema)
-    if url is not None:
+    if in_memory:
+        from hansard.backend.memory import MemoryBackend
+
+        backend = MemoryBackend()
+    elif url is not None:
         from hansard.backend.postgres.backend import PostgresBackend
 
         backend = PostgresBackend(url, **options)
@@ -257,11 +256,7 @@ class Store:
 
         Without an id, generate a unique one; generated ids sort by time.
         """
-        if id is None:
-            from hansard.log.names import new_id
-
-            id = self._backend.prefix + new_id()
-        return Session(self._backend, id)
+        return handle(self._backend, id)
 
     def create(
         self,

@@ -93,12 +93,7 @@ def describe(
 ) -> Description | None:
     """Describe a session; None if there is none. Raises if it is deleted, or cannot be read.
 
-    Args:
-        backend: where it is.
-        session_id: the session.
-        graph: what forks inherit, shared by the sessions of a refresh. With a thorough one, every event is
-            read.
-        known: an earlier description.
+    `graph`: what forks inherit, shared by the sessions of a refresh; a thorough one reads every event.
     """
     own = backend.log(session_id).reader()
     head, size = own.head(), own.size()
@@ -108,7 +103,9 @@ def describe(
         # It changed, and neither grew nor was compacted: it was found damaged, or another program wrote
         # into it. Trust no earlier state.
         known, graph = None, ForkGraph(backend, thorough=True)
-    events = _read_small(own, size) if known is None else []
+    events: list[Event] = []
+    if known is None and size <= _SMALL and own.checkpoint() is None:
+        events = [event for chunk in own.read() for event in chunk.events()]
     first = events[0] if events else own.first()
     controls = [event for event in events if event.kind in CONTROL] if events else own.controls()
     forked = None if first is None else lineage.fork_source(first)
@@ -154,13 +151,6 @@ def describe(
         _count_unsettling(controls),
         resumed=start is not None,
     )
-
-
-def _read_small(own: LogReader, size: int) -> list[Event]:
-    """Return all events of a log that one read returns; none of a larger one, or one with a saved state."""
-    if size > _SMALL or own.checkpoint() is not None:
-        return []
-    return [event for chunk in own.read() for event in chunk.events()]
 
 
 def _count_unsettling(controls: list[Event]) -> int:
@@ -257,7 +247,7 @@ def refresh(backend: Backend, storage: Storage, progress: Progress | None = None
             listed = {found for (found,) in storage.all("SELECT id FROM index_session")}
             wanted |= listed ^ changed.present
         if wanted:
-            _Refresh(backend, storage, stamps, progress).run(wanted)
+            _Refresh(backend, storage, stamps).run(wanted, progress)
         storage.put("watch", changed.since)
     if storage.in_place():
         changed.done()
@@ -292,17 +282,10 @@ def _suspects(backend: Backend, storage: Storage) -> set[str]:
 class _Refresh:
     """Describes the sessions that have changed, inside a transaction."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        storage: Storage,
-        stamps: dict[str, str],
-        progress: Progress | None,
-    ) -> None:
+    def __init__(self, backend: Backend, storage: Storage, stamps: dict[str, str]) -> None:
         self._backend = backend
         self._storage = storage
         self._stamps = stamps
-        self._progress = progress
         self._graph = ForkGraph(backend)
         #: For forks of sessions that changed: what they inherit may be damaged, or differ from a saved state.
         self._thorough = ForkGraph(backend, thorough=True)
@@ -311,9 +294,9 @@ class _Refresh:
         #: Sessions whose forks must be described again.
         self._unsettled: set[str] = set()
 
-    def run(self, wanted: set[str]) -> None:
+    def run(self, wanted: set[str], progress: Progress | None) -> None:
         """Describe sessions again, and the forks that depend on them."""
-        self._describe_all(wanted, self._graph)
+        self._describe_all(wanted, self._graph, progress)
         done = set(wanted)
         while self._unsettled:
             parents, self._unsettled = self._unsettled, set()
@@ -323,11 +306,11 @@ class _Refresh:
             forks = {fork for fork, parent in self._storage.all(ask, *few) if parent in parents}
             forks -= done
             done |= forks
-            self._describe_all(forks, self._thorough)
+            self._describe_all(forks, self._thorough, progress)
             # What they inherit, their own forks inherit too.
             self._unsettled |= forks
 
-    def _describe_all(self, wanted: set[str], graph: ForkGraph) -> None:
+    def _describe_all(self, wanted: set[str], graph: ForkGraph, progress: Progress | None) -> None:
         ids = sorted(wanted)
         backend = self._backend.prefetch(ids)
         for begin in range(0, len(ids), _TOGETHER):
@@ -337,8 +320,8 @@ class _Refresh:
             rows = {row[0]: KnownSession(*row) for row in self._storage.all(ask, *some)}
             for place, session_id in enumerate(some, begin + 1):
                 self._describe_one(backend, session_id, rows.get(session_id), graph)
-                if self._progress is not None:
-                    self._progress(place, len(ids))
+                if progress is not None:
+                    progress(place, len(ids))
 
     def _describe_one(
         self, backend: Backend, session_id: str, row: KnownSession | None, graph: ForkGraph

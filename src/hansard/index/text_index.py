@@ -192,7 +192,13 @@ class TextIndexer:
         at = 0 if forked is None else min(forked.seq, first.seq - 1, upto)
         living = titled is not None
         if forked is not None and (at, living) != (log.at, log.living):
-            self._read_parent(forked.parent)
+            # A parent in the trash, or unreadable, is read as far as its forks show it.
+            self._storage.do(
+                "INSERT INTO index_unread (id) SELECT ? WHERE NOT EXISTS "
+                "(SELECT 1 FROM index_log WHERE id = ? AND living) ON CONFLICT DO NOTHING",
+                forked.parent,
+                forked.parent,
+            )
         seq, stamp = log.seq, log.stamp
         for chunk in own.read(seq, upto) if seq < upto else ():
             events = chunk.events()
@@ -230,15 +236,6 @@ class TextIndexer:
         )
         self._storage.upsert("index_log", **log._asdict())
         return log
-
-    def _read_parent(self, parent: str) -> None:
-        """Read a parent that is in the trash, or unreadable, as far as its forks show it."""
-        self._storage.do(
-            "INSERT INTO index_unread (id) SELECT ? WHERE NOT EXISTS "
-            "(SELECT 1 FROM index_log WHERE id = ? AND living) ON CONFLICT DO NOTHING",
-            parent,
-            parent,
-        )
 
     # -- rows: each text is one of `index_text`, and one of the full-text table ---------------------
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from hansard.backend.contract import AppendRequest, Backend, Finding, LogReader
 from hansard.errors import DAMAGED, Held, SessionDeleted, SessionNotFound
-from hansard.event import codec, kinds
+from hansard.event import codec
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import SESSION_HELD, SESSION_RELEASED
 from hansard.state import fold, lineage
@@ -140,7 +140,7 @@ def _append(
 ) -> Event:
     data = {name: value for name, value in facts.items() if value}
     log = backend.log(session_id)
-    new = NewEvent(kind, codec.encode(data), kind in kinds.CONTROL)
+    new = NewEvent(kind, codec.encode(data), control=True)
     (event,) = log.append(AppendRequest([new], check=check))
     # With any durability: a power cut must not undo a hold that was reported.
     log.sync()

@@ -30,7 +30,6 @@ from hansard.errors import (
 )
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import (
-    CONTROL,
     RETENTION_SET,
     SESSION_ARCHIVED,
     SESSION_DELETED,
@@ -362,7 +361,7 @@ def _prune_one(backend: Backend, plan: _Plan, session_id: str, facts: dict[str, 
 
 def _archive_one(backend: Backend, plan: _Plan, info: SessionInfo) -> bool:
     """Archive a session, if it has not changed since it was checked."""
-    draft = NewEvent(SESSION_ARCHIVED, b"{}", SESSION_ARCHIVED in CONTROL)
+    draft = NewEvent(SESSION_ARCHIVED, b"{}", control=True)
     try:
         backend.log(info.id).append(AppendRequest([draft], expected_seq=info.seq))
     except (SeqConflict, LockTimeout, SessionDeleted, *UNREADABLE):

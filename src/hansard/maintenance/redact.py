@@ -23,7 +23,6 @@ from hansard.event import codec, kinds, secrets
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import (
     APPLICATION,
-    CONTROL,
     HISTORY_DROPPED,
     MESSAGE_ADDED,
     MESSAGE_PART,
@@ -61,7 +60,7 @@ def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) 
         data["stream"] = stream
     if instead is not None:
         data |= {"data": instead, "kind": event.kind}
-    return NewEvent(MESSAGE_REDACTED, codec.encode(data), MESSAGE_REDACTED in CONTROL)
+    return NewEvent(MESSAGE_REDACTED, codec.encode(data), control=True)
 
 
 class ScrubReport(msgspec.Struct, frozen=True):
@@ -269,9 +268,8 @@ def drop_history(
     raw = codec.encode({name: value for name, value in facts.items() if value})
     if kinds.read(HISTORY_DROPPED, raw) is None:
         raise InvalidEvent(f"reason must be a string, got {type(reason).__name__}")
-    (event,) = own.append(
-        AppendRequest([NewEvent(HISTORY_DROPPED, raw, HISTORY_DROPPED in CONTROL)], check=check)
-    )
+    draft = NewEvent(HISTORY_DROPPED, raw, control=True)
+    (event,) = own.append(AppendRequest([draft], check=check))
     # With any durability: a power cut must not undo a drop that was reported.
     own.sync()
     text = "session %r: dropped the content of %d events before seq %d"
