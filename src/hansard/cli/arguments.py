@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -32,12 +31,26 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LONG_AGO: Final = 14 * 86400
 
 
-class Parsed(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """An argument that a function parses. A ValueError is a usage error."""
+#: What the Tab key offers for an unfinished argument: values, each with its help.
+Found = Iterable[tuple[str, str | None]]
+Find = Callable[[click.Context, "hansard.Store", str], Found]
 
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+
+class Argument(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """A type of argument.
+
+    Args:
+        name: its name in the help.
+        parse: returns the value; a ValueError is a usage error.
+        find: returns what the Tab key offers.
+    """
+
+    def __init__(
+        self, name: str, parse: Callable[[str], Any] = str, find: Find = lambda *_: ()
+    ) -> None:
         self.name = name
         self.parse = parse
+        self.find = find
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the parsed argument."""
@@ -45,6 +58,31 @@ class Parsed(click.ParamType):  # type: ignore[type-arg] # generic in newer vers
             return self.parse(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, _: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        """Return the values that start with a text; none if there is no store."""
+        from click.shell_completion import CompletionItem
+
+        from hansard.cli.completion import is_safe
+
+        above: Any = ctx.parent.params.get("store") if ctx.parent else None
+        settings = ctx.find_object(Settings)
+        named = ctx.params.get("store") or above or (settings.store if settings else None)
+        try:
+            # With the index: the user must not wait until all logs are read.
+            with open_indexed(named or store_of_environment()) as store:
+                found = dict(self.find(ctx, store, incomplete))
+        except (hansard.HansardError, OSError, ValueError):
+            return []
+        return [
+            CompletionItem(value, help=help)
+            for value, help in found.items()
+            # A shell ends a word at a line break, and a leading dash is an option.
+            if value.startswith(incomplete) and value.isprintable() and is_safe(value)
+            if incomplete.startswith("-") or not value.startswith("-")
+        ]
 
 
 def _duration(text: str) -> timedelta | None:
@@ -96,14 +134,6 @@ def parse_place(text: str) -> Place:
     return time.astimezone() if time.tzinfo is None else time
 
 
-#: A duration: `30d`, `12h`, `2w`.
-AGE: Final = Parsed("age", _age)
-#: A number of bytes: `10GB`, `512MiB`, `1000`.
-SIZE: Final = Parsed("size", _size)
-#: A time: `2026-11-16`, `2026-11-16T09:30` (local unless it names a zone), or `2d` ago.
-MOMENT: Final = Parsed("time", _moment)
-
-
 def key_value(option: str, text: str) -> tuple[str, str]:
     """Split KEY=VALUE."""
     key, sign, value = text.partition("=")
@@ -147,54 +177,35 @@ def seq_at(session: "hansard.Session", place: Place) -> int:
     return session.state(at=place).seq if known is None else known
 
 
-def completed(
-    ctx: click.Context,
-    incomplete: str,
-    find: "Callable[[hansard.Store], Iterable[tuple[str, Any]]]",
-) -> "list[CompletionItem]":
-    """Return the values that start with a text, each with its help; none if there is no store."""
-    from click.shell_completion import CompletionItem
-
-    from hansard.cli.completion import is_safe
-
-    above: Any = ctx.parent.params.get("store") if ctx.parent else None
-    settings = ctx.find_object(Settings)
-    named = ctx.params.get("store") or above or (settings.store if settings else None)
-    try:
-        # With the index: the user must not wait until all logs are read.
-        with open_indexed(named or store_of_environment()) as store:
-            found = dict(find(store))
-    except (hansard.HansardError, OSError, ValueError):
-        return []
-    return [
-        CompletionItem(value, help=help)
-        for value, help in found.items()
-        # A shell ends a word at a line break, and a leading dash is an option.
-        if value.startswith(incomplete) and value.isprintable() and is_safe(value)
-        if incomplete.startswith("-") or not value.startswith("-")
-    ]
+def _snapshots(session: "hansard.Session", before: str = "") -> Found:
+    return [(f"{before}{label}", f"seq {seq}") for label, seq in session.snapshots.items()]
 
 
-def _named(ctx: click.Context) -> str:
-    """Return the id in an unfinished call. Before an option's value is there, click leaves it in `args`."""
-    return ctx.params.get("session_id") or next(iter(ctx.args), "")
+def _session(ctx: click.Context, store: "hansard.Store") -> "hansard.Session":
+    """Return the session of an unfinished call. Before an option's value, click leaves its id in `args`."""
+    return store.session(ctx.params.get("session_id") or next(iter(ctx.args), ""))
 
 
-def _completer(
-    find: "Callable[[click.Context, hansard.Store], Iterable[tuple[str, Any]]]",
-) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
-    """Return a function that completes an option's value with what `find` returns."""
-    return lambda ctx, _, incomplete: completed(ctx, incomplete, partial(find, ctx))
+def _ids(_: object, store: "hansard.Store", incomplete: str) -> Found:
+    listed = store.sessions(prefix=incomplete, limit=_OFFERED)
+    return [(info.id, info.title) for info in listed]
 
 
-def _kinds(ctx: click.Context, store: "hansard.Store") -> Iterable[tuple[str, Any]]:
+def _points(_: object, store: "hansard.Store", incomplete: str) -> Found:
+    """Return ids; after an `@`, also the snapshot names of the session before it."""
+    session_id = incomplete.rpartition("@")[0]
+    named = _snapshots(store.session(session_id), f"{session_id}@") if session_id else ()
+    return [*_ids(None, store, incomplete), *named]
+
+
+def _kinds(ctx: click.Context, store: "hansard.Store", _: str) -> Found:
     """Return the kinds of the latest events of the named session."""
-    session = store.session(_named(ctx))
+    session = _session(ctx, store)
     latest = session.events(after=max(session.seq - _LATEST, 0))
     return sorted({(event.kind, None) for event in latest})
 
 
-def _metadata(_: click.Context, store: "hansard.Store") -> Iterable[tuple[str, Any]]:
+def _metadata(_: object, store: "hansard.Store", __: str) -> Found:
     """Yield KEY=VALUE of the latest sessions."""
     for info in store.sessions(order="-updated", limit=_OFFERED):
         for key, value in info.metadata.items():
@@ -203,66 +214,25 @@ def _metadata(_: click.Context, store: "hansard.Store") -> Iterable[tuple[str, A
                 yield f"{key}={text}", None
 
 
-complete_kinds: Final = _completer(_kinds)
-complete_metadata: Final = _completer(_metadata)
-complete_models: Final = _completer(lambda _, store: dict.fromkeys(store.stats().models).items())
-
-
-class PlaceType(Parsed):
-    """A point of a session; the Tab key completes snapshot names."""
-
-    def shell_complete(
-        self,
-        ctx: click.Context,
-        param: click.Parameter,  # noqa: ARG002 - click's signature
-        incomplete: str,
-    ) -> "list[CompletionItem]":
-        """Return the snapshot names of the named session that start with a text."""
-
-        def labels(store: "hansard.Store") -> Iterable[tuple[str, Any]]:
-            session = store.session(_named(ctx))
-            return [(label, f"seq {seq}") for label, seq in session.snapshots.items()]
-
-        return completed(ctx, incomplete, labels)
-
-
+#: A duration: `30d`, `12h`, `2w`.
+AGE: Final = Argument("age", _age)
+#: A number of bytes: `10GB`, `512MiB`, `1000`.
+SIZE: Final = Argument("size", _size)
+#: A time: `2026-11-16`, `2026-11-16T09:30` (local unless it names a zone), or `2d` ago.
+MOMENT: Final = Argument("time", _moment)
 #: A seq (`12`), a time (`2026-11-16T09:30`), or a snapshot name.
-PLACE: Final = PlaceType("seq|time|name", parse_place)
-
-
-class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """The id of a session; the Tab key completes it."""
-
-    name = "id"
-
-    def shell_complete(
-        self,
-        ctx: click.Context,
-        param: click.Parameter,  # noqa: ARG002 - click's signature
-        incomplete: str,
-    ) -> "list[CompletionItem]":
-        """Return the sessions whose ids start with a text."""
-        return completed(ctx, incomplete, partial(self.find, incomplete))
-
-    def find(self, incomplete: str, store: "hansard.Store") -> Iterable[tuple[str, Any]]:
-        """Return ids that start with a text, with the titles."""
-        found = store.sessions(prefix=incomplete, limit=_OFFERED)
-        return [(info.id, info.title) for info in found]
-
-
-class SessionPoint(SessionId):
-    """The id of a session, or ID@NAME; the Tab key completes both."""
-
-    def find(self, incomplete: str, store: "hansard.Store") -> Iterable[tuple[str, Any]]:
-        """Return ids; after an `@`, the snapshot names of the session before it."""
-        session_id, sign, _ = incomplete.rpartition("@")
-        names = store.session(session_id).snapshots if sign and session_id else {}
-        points = [(f"{session_id}@{name}", f"seq {seq}") for name, seq in names.items()]
-        return [*super().find(incomplete, store), *points]
-
-
-SESSION: Final = SessionId()
-SESSION_POINT: Final = SessionPoint()
+PLACE: Final = Argument(
+    "seq|time|name", parse_place, lambda ctx, store, _: _snapshots(_session(ctx, store))
+)
+#: The id of a session; and the same, or ID@NAME.
+SESSION: Final = Argument("id", find=_ids)
+SESSION_POINT: Final = Argument("id", find=_points)
+#: Values of other options.
+KIND: Final = Argument("text", find=_kinds)
+METADATA: Final = Argument("text", find=_metadata)
+MODEL: Final = Argument(
+    "text", find=lambda _, store, __: dict.fromkeys(store.stats().models).items()
+)
 
 #: The argument of commands on one session, and on several.
 session_argument = click.argument("session_id", metavar="ID", type=SESSION)

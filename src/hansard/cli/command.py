@@ -8,8 +8,8 @@ write permission, and changes no file.
 import inspect
 import os
 import shlex
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -181,18 +181,26 @@ def _missing(store: "hansard.Store", session_id: str) -> hansard.HansardError:
         return hansard.SessionDeleted(
             f"session {session_id!r} is in the trash; run `hansard restore {shlex.quote(session_id)}`"
         )
-    close = _similar(store, session_id)
-    hint = f"did you mean {close!r}?" if close else "`hansard ls` lists all sessions"
-    return hansard.SessionNotFound(f"no session {session_id!r} in this store; {hint}")
-
-
-def _similar(store: "hansard.Store", wanted: str) -> str | None:
     from difflib import get_close_matches
 
     # Typing errors are rare at the beginning.
-    known = [info.id for info in store.sessions(prefix=wanted[:1], limit=_COMPARED).items]
-    found = get_close_matches(wanted, known, 1) + [id for id in known if id.startswith(wanted)]
-    return next(iter(found), None)
+    known = [info.id for info in store.sessions(prefix=session_id[:1], limit=_COMPARED).items]
+    close = get_close_matches(session_id, known, 1) or [
+        id for id in known if id.startswith(session_id)
+    ]
+    hint = f"did you mean {close[0]!r}?" if close else "`hansard ls` lists all sessions"
+    return hansard.SessionNotFound(f"no session {session_id!r} in this store; {hint}")
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Report a package that cannot be imported as a missing extra, which something needs."""
+    try:
+        yield
+    except ImportError as error:
+        raise click.ClickException(
+            f"{what} needs more packages: pip install '/path/to/hansard[{name}]'"
+        ) from error
 
 
 def check_targets(ids: tuple[str, ...], verb: str, *, everything: bool) -> None:
@@ -270,9 +278,6 @@ def common_options(command: click.Command, *, paged: bool = True) -> None:
 full_option = click.option("--full", is_flag=True, help="Do not truncate")
 prefix_option = click.option(
     "--prefix", default="", metavar="TEXT", help="Only ids starting with TEXT"
-)
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Write nothing; show what would be done"
 )
 yes_option = click.option("-y", "--yes", is_flag=True, help="Skip confirmation")
 

@@ -167,11 +167,15 @@ class Screen:
 
     def record(self, value: object) -> None:
         """Print one line of a stream of JSON values; bytes are JSON already."""
+        import json
+
         import msgspec
 
         raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
-        acting = _IN_JSON if _is_utf8() else _NOT_ASCII
-        sys.stdout.write(re.sub(acting, _escaped, raw.decode()) + "\n")
+        utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        acting = _IN_JSON if utf8 else r"[^\x00-\x7e]"
+        escaped = re.sub(acting, lambda found: json.dumps(found[0])[1:-1], raw.decode())
+        sys.stdout.write(escaped + "\n")
 
     def flush(self) -> None:
         """Flush stdout."""
@@ -350,10 +354,6 @@ class Screen:
             bar.stop()
 
 
-def _is_utf8() -> bool:
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-
-
 def shorten(text: str, width: int, *, middle: bool = False) -> str:
     """Return a text shortened to a width; with `middle`, in its middle."""
     if columns_of(text) <= width:
@@ -384,6 +384,14 @@ def size(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
     return f"{number:.1f} TiB"
+
+
+def rounded(number: int) -> str:
+    """Return a number, abbreviated."""
+    for unit, name in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
+        if number >= unit:
+            return f"{number / (1000 if name == 'k' else unit):.1f}{name}"
+    return f"{number:,}"
 
 
 def many(number: int, thing: str, things: str = "") -> str:
@@ -444,8 +452,6 @@ _ACTING: Final = re.compile(
     "\U000e0000-\U000e007f]"
 )
 
-_NOT_ASCII: Final = r"[^\x00-\x7e]"
-
 #: Those that JSON may contain unescaped.
 _IN_JSON: Final = (
     "[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
@@ -460,10 +466,3 @@ def visible(text: str) -> str:
 def cell(text: str) -> str:
     """Return the same in one line."""
     return visible(text).replace("\n", "↵").replace("\t", " ")
-
-
-def _escaped(found: re.Match[str]) -> str:
-    """Return a character as JSON escapes it."""
-    import json
-
-    return json.dumps(found[0])[1:-1]

@@ -53,24 +53,16 @@ _TOGETHER: Final = 0.05
 _CHECK_SIZE: Final = 0.2
 
 
-def step_through(
-    screen: Screen,
-    session: "hansard.Session",
-    seqs: list[int],
-    mark: Callable[[int], str],
-    *,
-    full: bool,
-) -> None:
-    """Show events one by one, controlled by keys."""
-    if not seqs:
-        screen.line("no such events")
-        return
-    with _cbreak(), screen.console.screen(hide_cursor=True):
-        _Stepper(screen, session, seqs, mark, full=full).run()
+class Stepper:
+    """Shows events one by one, controlled by keys: one of them, from one of its lines on.
 
-
-class _Stepper:
-    """What is on the screen: the event at a place among the seqs, from one of its lines on."""
+    Args:
+        screen: a terminal.
+        session: the session.
+        seqs: the events.
+        mark: returns what is special about the message at a seq.
+        full: do not truncate.
+    """
 
     def __init__(
         self,
@@ -95,28 +87,33 @@ class _Stepper:
 
     def run(self) -> None:
         """Draw, and do what the keys say, until one leaves."""
-        keys = _keys(self._screen)
-        while True:
+        if not self._seqs:
+            self._screen.line("no such events")
+            return
+        with _cbreak(), self._screen.console.screen(hide_cursor=True):
             self._draw()
-            key = next(keys)
-            if key == _RESIZED:
-                continue
-            self._note = ""
-            searching = self._typed.startswith("/")
-            if key in _LEAVE and not searching:
-                return
-            if key == "\x1b":
-                self._typed = ""
-            elif self._typed and key in _BACKSPACE:
-                self._typed = self._typed[:-1]
-            elif self._typed and key in _ENTER:
-                self._go_to(self._typed)
-                self._typed = ""
-            elif (searching and key.isprintable()) or key.isdecimal() or key == "/":
-                self._typed += key
-            else:
-                self._typed = ""
-                self._move(key)
+            for key in _keys(self._screen):
+                if key != _RESIZED:
+                    if key in _LEAVE and not self._typed.startswith("/"):
+                        return
+                    self._press(key)
+                self._draw()
+
+    def _press(self, key: str) -> None:
+        self._note = ""
+        searching = self._typed.startswith("/")
+        if key == "\x1b":
+            self._typed = ""
+        elif self._typed and key in _BACKSPACE:
+            self._typed = self._typed[:-1]
+        elif self._typed and key in _ENTER:
+            self._go_to(self._typed)
+            self._typed = ""
+        elif (searching and key.isprintable()) or key.isdecimal() or key == "/":
+            self._typed += key
+        else:
+            self._typed = ""
+            self._move(key)
 
     def _event(self, place: int) -> "hansard.Event":
         seq = self._seqs[place]
@@ -157,9 +154,8 @@ class _Stepper:
             printer.event(self._event(self._place), alone=True)
         body = captured.get().removesuffix("\n").split("\n")
         height = max(console.height - 3, 1)
-        # What came before gets the rows that are left, and at most a third of the screen.
-        rows = min(self._place, max(height - len(body), height // 3) if height > 3 else 0)  # noqa: PLR2004
-        rows = min(rows, height // 3)
+        # What came before gets at most a third of the screen.
+        rows = min(self._place, height // 3) if height > 3 else 0  # noqa: PLR2004
         before = range(self._place - rows, self._place)
         self._page = height - rows
         self._bottom = max(len(body) - self._page, 0)
@@ -171,11 +167,7 @@ class _Stepper:
             head += f", lines {self._top + 1} to {self._top + len(shown)} of {len(body)}"
         foot = self._note or _HELP
         if self._typed:
-            foot = (
-                f"{self._typed}▏ (Enter)"
-                if self._typed[0] == "/"
-                else f"go to {self._typed}▏ (Enter)"
-            )
+            foot = f"{'' if self._typed[0] == '/' else 'go to '}{self._typed}▏ (Enter)"
         console.file.write("\x1b[H")
         self._print(head, "reverse", width, "\n")
         for number in before:

@@ -41,7 +41,7 @@ from hansard.cli.screen import many
 @click.option(
     "--meta",
     multiple=True,
-    shell_complete=arguments.complete_metadata,
+    type=arguments.METADATA,
     metavar="KEY=VALUE",
     help="Set metadata; VALUE is JSON or text; repeatable",
 )

@@ -13,7 +13,6 @@ from hansard.cli.command import (
     Call,
     count_option,
     define,
-    dry_run_option,
     prefix_option,
     remember,
     session_of,
@@ -228,13 +227,11 @@ def restore(call: Call, session_ids: tuple[str, ...]) -> None:
         return
     with call.writing() as store:
         trash = store.trash()
-        for session_id in session_ids:
-            if session_id not in trash:
-                close = get_close_matches(session_id, trash, 1)
-                hint = (
-                    f"did you mean {close[0]!r}?" if close else "`hansard restore` lists the trash"
-                )
-                raise hansard.SessionNotFound(f"no session {session_id!r} in the trash; {hint}")
+        missing = next((id for id in session_ids if id not in trash), None)
+        if missing is not None:
+            close = get_close_matches(missing, trash, 1)
+            hint = f"did you mean {close[0]!r}?" if close else "`hansard restore` lists the trash"
+            raise hansard.SessionNotFound(f"no session {missing!r} in the trash; {hint}")
         for session_id in session_ids:
             store.restore(session_id)
     call.screen.document({"restored": list(session_ids)})
@@ -242,12 +239,7 @@ def restore(call: Call, session_ids: tuple[str, ...]) -> None:
 
 
 def _check_prune(
-    options: dict[str, Any],
-    workspace: str | None,
-    *,
-    policy: bool,
-    set_policy: bool,
-    dry_run: bool,
+    options: dict[str, Any], workspace: str | None, *, policy: bool, set_policy: bool, dry_run: bool
 ) -> None:
     """Raise for options of `prune` that exclude each other, or that request nothing."""
     problem = None
@@ -303,46 +295,25 @@ def _check_prune(
 @click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
 @click.option("--all-workspaces", is_flag=True, help="Sessions of every workspace")
 @prefix_option
-@dry_run_option
+@click.option("--dry-run", is_flag=True, help="Write nothing; show what would be done")
 def prune(
     call: Call,
-    older_than: timedelta | None,
-    max_size: int | None,
-    archive_after: timedelta | None,
-    purge_trash: timedelta | None,
-    keep_last: int,
     workspace: str | None,
-    prefix: str,
     *,
     policy: bool,
     set_policy: bool,
-    archived: bool,
-    finished_parent: bool,
-    all_workspaces: bool,
     dry_run: bool,
+    **given: Any,
 ) -> None:
     """Move inactive sessions to the trash.
 
     Keeps sessions that are pinned, held, being written to, needed by forks, or damaged. Without a
     workspace, only sessions that belong to none. With --json: one document.
     """
-    options: dict[str, Any] = {
-        "older_than": older_than,
-        "max_size": max_size,
-        "archive_after": archive_after,
-        "purge_trash": purge_trash,
-        "archived": archived,
-        "finished_parent": finished_parent,
-        "keep_last": keep_last,
-        "prefix": prefix,
-        "all_workspaces": all_workspaces,
-    }
-    if max_size is None:
-        del options["max_size"]
     options = {
         name: value
-        for name, value in options.items()
-        if value or name == "max_size" or value == timedelta(0)
+        for name, value in given.items()
+        if value or value == timedelta(0) or (name == "max_size" and value is not None)
     }
     _check_prune(options, workspace, policy=policy, set_policy=set_policy, dry_run=dry_run)
     with call.reading() if dry_run else call.writing() as store:

@@ -14,23 +14,18 @@ from urllib.parse import quote
 import click
 
 import hansard
+from hansard import exporters
 from hansard.cli import arguments
-from hansard.cli.command import Call, define, session_of
+from hansard.cli.command import Call, define, extra, session_of
 from hansard.cli.screen import Screen, many, size
 
+#: The formats, and the endings of their files. A site is a directory.
 _ENDINGS: Final = {
     "jsonl": "jsonl",
     "markdown": "md",
     "html": "html",
-    # Pages without a server, in a directory.
     "site": "",
-    # Formats of other programs.
-    "claude-code": "jsonl",
-    "codex": "jsonl",
-    "openai-items": "json",
-    "parquet": "parquet",
-    "atif": "json",
-    "sts": "jsonl",
+    **exporters.KINDS,
 }
 
 #: Where the formats go that a terminal cannot show.
@@ -111,12 +106,14 @@ def command(
         if output is None:
             _print(screen, _exported(sessions[0], options))
             return
-        names = [_name_of(session.id, _ENDINGS[format]) for session in sessions]
         if format == "site":
-            named = {session.id: name[:-1] for session, name in zip(sessions, names, strict=True)}
-            written, sessions = _write_site(store, named, Path(output), options), []
-            names = []
-        paths = [Path(output, name) if several else Path(output) for name in names]
+            names = {session.id: _name_of(session.id) for session in sessions}
+            written, sessions = _write_site(store, names, Path(output), options), []
+        ending = f".{_ENDINGS[format]}"
+        paths = [
+            Path(output, _name_of(session.id) + ending) if several else Path(output)
+            for session in sessions
+        ]
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             # All are checked before one is written.
@@ -133,8 +130,6 @@ def command(
 
 
 def _exported(session: "hansard.Session", options: dict[str, Any]) -> Iterator[bytes]:
-    from hansard import exporters
-
     format, view = options["format"], options["view"]
     if format in exporters.KINDS:
         given = {"redacted": options["redacted"], "view": view or "model"}
@@ -189,12 +184,8 @@ def _write_site(
     store: "hansard.Store", names: dict[str, str], path: Path, options: dict[str, Any]
 ) -> list[tuple[str, Path, int]]:
     """Write pages to a new or empty directory; return each newest page, and the bytes of all."""
-    try:
+    with extra("web", "--as site"):
         from hansard.viewer import bundle
-    except ImportError as error:
-        raise click.ClickException(
-            "--as site needs more packages: pip install '/path/to/hansard[web]'"
-        ) from error
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
     try:
@@ -222,8 +213,8 @@ def _exists(path: Path) -> click.ClickException:
     return click.ClickException(f"{path} exists; pass --force to overwrite it")
 
 
-def _name_of(session_id: str, ending: str) -> str:
-    """Return a file name for a session: a different one for each id."""
+def _name_of(session_id: str) -> str:
+    """Return a file name for a session, without its ending: a different one for each id."""
     plain = quote(session_id, safe="")
     if plain.startswith("."):
         plain = f"%2E{plain[1:]}"
@@ -232,4 +223,4 @@ def _name_of(session_id: str, ending: str) -> str:
 
         digest = hashlib.sha256(session_id.encode()).hexdigest()
         plain = f"{plain[: _LONGEST - len(digest)]}~{digest}"
-    return f"{plain}.{ending}"
+    return plain

@@ -1,10 +1,7 @@
 """`hansard import` and `hansard copy`: take sessions from files, programs or another store."""
 
 import os
-import sys
-from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -72,8 +69,7 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
     with call.writing(create=True) as store:
         for name in names:
             try:
-                stdin = nullcontext(sys.stdin.buffer)
-                with stdin if name == "-" else Path(name).open("rb") as file:
+                with click.open_file(name, "rb") as file:
                     pieces = iter(partial(file.read, _PIECE), b"")
                     total = os.fstat(file.fileno()).st_size // _PIECE + 1
                     counted = call.screen.counted(name, pieces, total, "MiB")

@@ -69,7 +69,7 @@ _PAST: Final = "│  "
     "--where",
     multiple=True,
     metavar="KEY=VALUE",
-    shell_complete=arguments.complete_metadata,
+    type=arguments.METADATA,
     help="Filter by metadata; null: key absent",
 )
 @click.option("--since", type=arguments.MOMENT, help="Only sessions active since TIME")

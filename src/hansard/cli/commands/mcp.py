@@ -7,7 +7,7 @@ import sys
 import click
 
 import hansard
-from hansard.cli.command import INTERRUPTED, Call, define, open_indexed, prefix_option
+from hansard.cli.command import INTERRUPTED, Call, define, extra, prefix_option
 
 
 @define(
@@ -30,19 +30,19 @@ def command(
     """
     if everything and workspace is not None:
         raise click.UsageError("--all excludes --workspace; pass one of them")
-    options = [f"--prefix={prefix}"] * bool(prefix) + ["--unredacted"] * unredacted
-    options += ["--all"] if everything else []
     place = None if everything else os.path.abspath(workspace or ".")
-    with open_indexed(call.store) as store:
-        try:
+    with call.finding() as store:
+        with extra("mcp", "hansard mcp"):
             from hansard.viewer import mcp
-        except ImportError as error:
-            raise click.ClickException(
-                "hansard mcp needs more packages: pip install '/path/to/hansard[mcp]'"
-            ) from error
         if call.screen.json:
-            chosen = [] if workspace is None else [f"--workspace={place}"]
-            call.screen.document(mcp.configuration(call.store, [*options, *chosen]))
+            given = {
+                f"--prefix={prefix}": prefix,
+                "--unredacted": unredacted,
+                "--all": everything,
+                f"--workspace={place}": workspace is not None,
+            }
+            options = [option for option, wanted in given.items() if wanted]
+            call.screen.document(mcp.configuration(call.store, options))
             return
         scoped: hansard.Store = store.scoped(prefix) if prefix else store
         if sys.stdin.isatty():

@@ -43,7 +43,7 @@ _LONGEST_PAUSE: Final = 10.0
     "kinds",
     multiple=True,
     metavar="KIND",
-    shell_complete=arguments.complete_kinds,
+    type=arguments.KIND,
     help="Only events of this kind, such as message.added or 'session.*'; repeatable",
 )
 @click.option(
@@ -100,10 +100,10 @@ def replay(
             printer.unfinished = session.state().streams
             printer.mark = marks(session)
         if step:
-            from hansard.cli.stepper import step_through
+            from hansard.cli.stepper import Stepper
 
             seqs = [event.seq for event in chosen]
-            step_through(call.screen, session, seqs, printer.mark, full=full)
+            Stepper(call.screen, session, seqs, printer.mark, full=full).run()
             return
         _play(call, chosen, printer, speed)
     if omitted:
@@ -118,9 +118,7 @@ def _play(
     for event in events:
         if speed is not None and last is not None:
             pause = (event.time - last.time).total_seconds() / speed
-            if pause > 0:
-                call.screen.flush()
-                time.sleep(min(pause, _LONGEST_PAUSE))
+            time.sleep(min(max(pause, 0), _LONGEST_PAUSE))
         last = event
         printer.output(event)
         if call.screen.terminal or speed is not None:
@@ -147,13 +145,11 @@ def marks(session: "hansard.Session") -> Callable[[int], str]:
     #: What reverts leave: first seqs, excluded, and last ones; the last range first.
     live: list[tuple[int, int]] = []
     end = session.seq
-    while end > 0:
-        while reverts and reverts[-1].seq > end:
-            reverts.pop()
-        begin = reverts[-1].seq if reverts else 0
-        live.append((begin, end))
-        end = min(_number(reverts[-1], "seq"), begin - 1) if reverts else 0
-    live.reverse()
+    for revert in reversed(reverts):
+        if revert.seq <= end:
+            live.append((revert.seq, end))
+            end = min(_number(revert, "seq"), revert.seq - 1)
+    live = [(0, end), *reversed(live)]
 
     def is_live(seq: int) -> bool:
         place = bisect_left(live, (seq, 0)) - 1

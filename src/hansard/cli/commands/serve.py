@@ -3,7 +3,7 @@
 import click
 
 import hansard
-from hansard.cli.command import Call, count_option, define, open_indexed, prefix_option
+from hansard.cli.command import Call, count_option, define, extra, prefix_option
 
 #: A fixed token is as long as a password, at least.
 _SHORTEST = 16
@@ -42,13 +42,9 @@ def command(
     """
     if token is not None and len(token) < _SHORTEST:
         raise click.UsageError(f"--token needs at least {_SHORTEST} characters")
-    with open_indexed(call.store) as store:
-        try:
+    with call.finding() as store:
+        with extra("web", "hansard serve"):
             from hansard.viewer import pages, web
-        except ImportError as error:
-            raise click.ClickException(
-                "hansard serve needs more packages: pip install '/path/to/hansard[web]'"
-            ) from error
         if token is None and not web.is_loopback(host):
             raise click.UsageError(f"--host {host}: other machines reach it; pass --token too")
         scoped: hansard.Store = store.scoped(prefix) if prefix else store

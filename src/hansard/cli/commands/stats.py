@@ -12,7 +12,18 @@ import msgspec
 import hansard
 from hansard.cli import arguments
 from hansard.cli.command import Call, count_option, define, prefix_option
-from hansard.cli.screen import Piece, Screen, cell, columns_of, many, money, padded, shorten, size
+from hansard.cli.screen import (
+    Piece,
+    Screen,
+    cell,
+    columns_of,
+    many,
+    money,
+    padded,
+    rounded,
+    shorten,
+    size,
+)
 
 #: Height of the growth plot, in lines.
 _HIGH: Final = 5
@@ -58,7 +69,7 @@ _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
 @click.option(
     "--model",
     metavar="NAME",
-    shell_complete=arguments.complete_models,
+    type=arguments.MODEL,
     help="Usage of this model only",
 )
 def command(call: Call, prefix: str, top: int, model: str | None) -> None:
@@ -140,8 +151,8 @@ def _plots(
     for model, used in stats.models.items():
         tokens = used.input_tokens + used.output_tokens
         parts = (("cached", used.cached_tokens), ("reasoning", used.reasoning_tokens))
-        named = ", ".join(f"{_short(count)} {name}" for name, count in parts if count)
-        text = f"{_short(tokens)}{f' ({named})' if named else ''} in {many(used.calls, 'call')}"
+        named = ", ".join(f"{rounded(count)} {name}" for name, count in parts if count)
+        text = f"{rounded(tokens)}{f' ({named})' if named else ''} in {many(used.calls, 'call')}"
         cost = f", cost {money(used.cost)}" if used.cost else ""
         models.append((model, tokens, text + cost))
     models.sort(key=itemgetter(1), reverse=True)
@@ -153,16 +164,8 @@ def _plots(
     _bars(screen, "Sessions by workspace", paths[:top], "blue")
 
 
-def _short(number: int) -> str:
-    """Return a number, abbreviated."""
-    for unit, name in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
-        if number >= unit:
-            return f"{number / (1000 if name == 'k' else unit):.1f}{name}"
-    return f"{number:,}"
-
-
 def _grown(screen: Screen, days: dict[str, int]) -> None:
-    scale = max(len(_short(sum(days.values()))), 1)
+    scale = max(len(rounded(sum(days.values()))), 1)
     space = min(screen.width, _WIDEST) - len(_MARGIN) - scale - 1
     grown = growth(days, max(space // 2, 1))
     if grown is None or not any(grown.values):
@@ -173,7 +176,7 @@ def _grown(screen: Screen, days: dict[str, int]) -> None:
     screen.line()
     screen.cropped((f"Messages per {grown.span}", "bold"))
     for place, line in enumerate(columns(grown.values, _HIGH)):
-        label = _short(max(grown.values)) if place == 0 else ""
+        label = rounded(max(grown.values)) if place == 0 else ""
         drawn = (" " * gap).join(character * wide for character in line)
         screen.cropped((f"{_MARGIN}{label:>{scale}} ", "dim"), (drawn, "green"))
     length = len(grown.values) * (wide + gap) - gap
