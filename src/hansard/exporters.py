@@ -124,8 +124,7 @@ def _model(events: list[Event], kind: str) -> list[Event]:
             # What describes the session stays in front, whatever was shortened.
             front = [event for event in events if event.seq <= summary.data["upto"]]
             front = [event for event in front if _line_type(event) == "session_meta"]
-            raw = msgspec.json.encode({"message": summary.data["message"]})
-            front.append(Event(summary.seq, summary.stamp, MESSAGE_ADDED, raw))
+            front.append(_added(summary, summary.data["message"]))
     return [
         *front,
         *(one for begin, end in ranges.forwards() for one in between(events, begin, end)),
@@ -140,14 +139,13 @@ def _finished(events: list[Event]) -> list[Event]:
     for message in ends.values():
         # Other programs do not know it.
         del message[PARTIAL]
-    return [
-        Event(
-            event.seq, event.stamp, MESSAGE_ADDED, msgspec.json.encode({"message": ends[event.seq]})
-        )
-        if event.seq in ends
-        else event
-        for event in events
-    ]
+    return [_added(event, ends[event.seq]) if event.seq in ends else event for event in events]
+
+
+def _added(event: Event, message: dict[str, Any]) -> Event:
+    """Return a message in the place of an event."""
+    raw = msgspec.json.encode({"message": message})
+    return Event(event.seq, event.stamp, MESSAGE_ADDED, raw)
 
 
 def _line_type(event: Event) -> object:

@@ -15,11 +15,7 @@ from hansard.backend.contract import LogReader
 from hansard.errors import SessionNotFound
 from hansard.event import kinds, secrets
 from hansard.event.event import Event
-from hansard.event.kinds import (
-    MESSAGE_ADDED,
-    MESSAGE_PART,
-    SESSION_FORKED,
-)
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
 from hansard.log import format
 from hansard.maintenance.compact import masked
 from hansard.state import redaction
@@ -61,7 +57,21 @@ def share(
         hook: called with each object; returns the object to yield, or None to leave it out.
     """
     upto = last_seq(log, session_id)
-    return _objects(log, upto, header(session_id, redact=redact), redact=redact, hook=hook)
+    given = given_away(log, upto, redact=redact)
+    objects = chain([header(session_id, redact=redact)], (_object(event) for event, _, _ in given))
+    return objects if hook is None else _hooked(objects, hook)
+
+
+def _hooked(objects: Iterator[dict[str, Any]], hook: Hook) -> Iterator[dict[str, Any]]:
+    for shown in objects:
+        changed: object = hook(shown)
+        if isinstance(changed, dict):
+            yield changed
+        elif changed is not None:
+            kind = type(changed).__name__
+            raise TypeError(
+                f"the hook must return a dict, or None to leave the object out, not {kind}"
+            )
 
 
 def last_seq(log: LogReader, session_id: str) -> int:
@@ -86,21 +96,6 @@ def header(session_id: str, *, redact: bool, **more: Any) -> dict[str, Any]:
     return {name: secrets.redact(value)[0] for name, value in first.items()} if redact else first
 
 
-def _objects(
-    log: LogReader, upto: int, first: dict[str, Any], *, redact: bool, hook: Hook | None
-) -> Iterator[dict[str, Any]]:
-    given = given_away(log, upto, redact=redact)
-    for shown in chain([first], (_object(event) for event, _, _ in given)):
-        changed: object = shown if hook is None else hook(shown)
-        if isinstance(changed, dict):
-            yield changed
-        elif changed is not None:
-            kind = type(changed).__name__
-            raise TypeError(
-                f"the hook must return a dict, or None to leave the object out, not {kind}"
-            )
-
-
 def _object(event: Event) -> dict[str, Any]:
     shown = {"seq": event.seq, "time": event.stamp, "kind": event.kind, "data": event.data}
     return shown if event.key is None else {**shown, "key": event.key}
@@ -111,11 +106,6 @@ def given_away(log: LogReader, upto: int, *, redact: bool) -> Iterator[Shared]:
 
     Inherited events lose their idempotency keys: a fork does not know those of its parent, and may use them
     again.
-
-    Args:
-        log: the session, with its inherited events.
-        upto: the last seq.
-        redact: replace what looks like a credential.
     """
     # Read after the last seq: every redaction up to now applies.
     redactions = redactions_of(log)

@@ -22,25 +22,6 @@ from hansard.backend.contract import Chunk, LogReader, streamed
 from hansard.clock import moment
 from hansard.event import kinds, secrets
 from hansard.event.event import Event
-from hansard.event.kinds import (
-    EVENT_LOST,
-    MESSAGE_ADDED,
-    MESSAGE_PART,
-    MESSAGE_REDACTED,
-    METADATA_SET,
-    SESSION_ARCHIVED,
-    SESSION_CLEARED,
-    SESSION_CLOSED,
-    SESSION_CREATED,
-    SESSION_FORKED,
-    SESSION_HELD,
-    SESSION_RELEASED,
-    SESSION_REPAIRED,
-    SESSION_REVERTED,
-    SESSION_SNAPSHOTTED,
-    SUMMARY_ADDED,
-    USAGE_RECORDED,
-)
 from hansard.message.parse import ContentPart, parse, role_of, to_json
 from hansard.state import fold, view
 from hansard.state.lineage import redactions_of
@@ -53,7 +34,7 @@ _CONTROL: Final = re.compile(
 )
 
 #: Mentioned once, at the top.
-_QUIET: Final = frozenset({MESSAGE_PART, MESSAGE_REDACTED})
+_QUIET: Final = frozenset({kinds.MESSAGE_PART, kinds.MESSAGE_REDACTED})
 
 
 class TranscriptEntry(NamedTuple):
@@ -178,7 +159,7 @@ class Transcript:
                 break
             # The summary of a model view is not counted: a page cannot continue after its seq, which is that
             # of a later place.
-            count -= bool(entries) and (self.view == "history" or event.kind != SUMMARY_ADDED)
+            count -= bool(entries) and (self.view == "history" or event.kind != kinds.SUMMARY_ADDED)
             found.append((event, entries))
         earlier = later = None
         if after is None:
@@ -215,7 +196,7 @@ class Transcript:
         shown = self.view == "history" or isinstance(chunk, view.SummaryChunk)
         for event in chunk.events():
             # The model view has one summary, at the beginning.
-            if shown or event.kind != SUMMARY_ADDED:
+            if shown or event.kind != kinds.SUMMARY_ADDED:
                 yield self._redactions.mask(event)
 
     def _unfinished(
@@ -251,7 +232,7 @@ class Transcript:
         if event.seq in unfinished:
             note = "unfinished: the stream was interrupted"
             yield self._message(event, unfinished[event.seq], note)
-        elif event.kind == MESSAGE_ADDED:
+        elif event.kind == kinds.MESSAGE_ADDED:
             message = event.message
             if isinstance(message, dict) and not event.data.get("redacted"):
                 yield self._message(event, message, "")
@@ -259,8 +240,8 @@ class Transcript:
                 yield TranscriptEntry(
                     event.seq, event.stamp, event.kind, None, "a message was redacted"
                 )
-        elif event.kind == SUMMARY_ADDED:
-            added = kinds.read(SUMMARY_ADDED, event.raw)
+        elif event.kind == kinds.SUMMARY_ADDED:
+            added = kinds.read(kinds.SUMMARY_ADDED, event.raw)
             if added is not None:
                 yield self._message(
                     event, added.message, f"a summary of everything up to {added.upto}"
@@ -283,30 +264,30 @@ def _describe(event: Event) -> tuple[str, dict[str, Any]]:
     """Return what an event did, and its details."""
     data = event.data
     said = {
-        SESSION_CREATED: "created",
-        METADATA_SET: "metadata changed",
-        SESSION_CLEARED: "cleared: the model view starts here",
-        SESSION_REPAIRED: "repaired",
-        EVENT_LOST: "a damaged event was lost",
-        SESSION_ARCHIVED: "archived" if data.get("archived", True) else "no longer archived",
-        SESSION_CLOSED: "closed" if data.get("closed", True) else "reopened",
-        SESSION_HELD: "under a legal hold",
-        SESSION_RELEASED: "released from a legal hold",
-        SESSION_FORKED: f"forked from {data.get('parent')} at {data.get('seq')}",
-        SESSION_REVERTED: f"reverted to seq {data.get('seq')}",
-        SESSION_SNAPSHOTTED: f"snapshot {data.get('label')!r} of {data.get('seq')}",
-        USAGE_RECORDED: (
+        kinds.SESSION_CREATED: "created",
+        kinds.METADATA_SET: "metadata changed",
+        kinds.SESSION_CLEARED: "cleared: the model view starts here",
+        kinds.SESSION_REPAIRED: "repaired",
+        kinds.EVENT_LOST: "a damaged event was lost",
+        kinds.SESSION_ARCHIVED: "archived" if data.get("archived", True) else "no longer archived",
+        kinds.SESSION_CLOSED: "closed" if data.get("closed", True) else "reopened",
+        kinds.SESSION_HELD: "under a legal hold",
+        kinds.SESSION_RELEASED: "released from a legal hold",
+        kinds.SESSION_FORKED: f"forked from {data.get('parent')} at {data.get('seq')}",
+        kinds.SESSION_REVERTED: f"reverted to seq {data.get('seq')}",
+        kinds.SESSION_SNAPSHOTTED: f"snapshot {data.get('label')!r} of {data.get('seq')}",
+        kinds.USAGE_RECORDED: (
             f"{data.get('model')}: {data.get('input_tokens', 0)} tokens in, "
             f"{data.get('output_tokens', 0)} out"
             + (f", cost {data['cost']}" if data.get("cost") else "")
         ),
     }
-    if event.kind in {METADATA_SET, SESSION_CREATED}:
+    if event.kind in {kinds.METADATA_SET, kinds.SESSION_CREATED}:
         changes = data.get("metadata")
         return said[event.kind], changes if isinstance(changes, dict) else {}
-    if event.kind == SESSION_REPAIRED:
-        return said[event.kind], data
-    return (said[event.kind], {}) if event.kind in said else (event.kind, data)
+    if event.kind in said:
+        return said[event.kind], data if event.kind == kinds.SESSION_REPAIRED else {}
+    return event.kind, data
 
 
 # -- Markdown -----------------------------------------------------------------------------------
@@ -395,19 +376,21 @@ def _harmless(line: str) -> str:
     return _LINK.sub(r"]\\", _PICTURE.sub(r"!\\[", line))
 
 
+def _fence_of(text: str) -> str:
+    return "`" * (max(map(len, _TICKS.findall(text)), default=0) + 1)
+
+
 def _fenced(text: str, language: str = "") -> str:
     """Return a text as code, in a fence that it cannot close."""
     text = "\n".join(_BREAKS.split(visible(text)))
-    longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = _fence_of(text).ljust(3, "`")
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _code(text: str) -> str:
     """Return a short text as code within a line."""
     text = " ".join(_BREAKS.split(visible(text))).strip()
-    longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
-    fence = "`" * (longest + 1)
+    fence = _fence_of(text)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{pad}{text}{pad}{fence}" if text else ""
 
@@ -510,7 +493,7 @@ def _html_entry(entry: TranscriptEntry) -> str:
         details = f"\n<pre>{_escaped(entry.details)}</pre>" if entry.details else ""
         if details:
             note = f"<details><summary>{note}</summary>{details}</details>"
-        usage = " usage" if entry.kind == USAGE_RECORDED else ""
+        usage = " usage" if entry.kind == kinds.USAGE_RECORDED else ""
         return f'<div class="note{usage}" id="e{entry.seq}">{note}</div>\n'
     parsed = parse(entry.message)
     note = f"<i>{_escaped(entry.note)}</i>" if entry.note else ""
