@@ -59,7 +59,7 @@ _INNER_RESULTS: Final = ("function_response", "functionResponse", "toolResult")
 _NAMES: Final = frozenset({"name", "tool_name", "toolUseId"})
 
 #: The names that frameworks have for roles.
-_ROLES: Final = {
+ROLES: Final = {
     "user": "user",
     "human": "user",
     "assistant": "assistant",
@@ -201,12 +201,12 @@ def role_of(message: Message) -> str:
     role = _word(message.get("role"))
     if role == "user" and isinstance(message.get("content"), str):
         return role
-    if role not in _ROLES or role == "user":
+    if role not in ROLES or role == "user":
         parsed = parse(message)
         role = parsed.role
         if role == "user" and any(part.kind == "result" for part in parsed.parts):
             return "tool"
-    return _ROLES.get(role, role)
+    return ROLES.get(role, role)
 
 
 def origin_of(message: Message) -> dict[str, Any] | None:
@@ -517,8 +517,8 @@ def _role(message: Message, parts: list[ContentPart]) -> str:
             return "assistant" if kind == "response" else "user"
         return "system" if "system-prompt" in asked else "tool" if "result" in kinds else "user"
     kind = _word(message.get("type"))
-    if kind in _ROLES:
-        return _ROLES[kind]
+    if kind in ROLES:
+        return ROLES[kind]
     if kinds & {"call", "thinking"}:
         return "assistant"
     return "tool" if "result" in kinds else kind or "message"

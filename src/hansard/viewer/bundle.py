@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import hansard
+from hansard.state.view import View
 from hansard.viewer import pages, web
 from hansard.viewer.guard import HEADERS
 
@@ -73,16 +74,11 @@ def write(
     directory: Path,
     *,
     redacted: bool = True,
-    view: pages.View = "history",
+    view: View = "history",
 ) -> dict[str, tuple[str, int]]:
     """Write a list and the pages of sessions into an empty directory; return each newest page, and its bytes.
 
-    Args:
-        store: the store.
-        names: the beginning of the file names of each session, by id.
-        directory: where to write.
-        redacted: replace what looks like a credential.
-        view: the messages to show.
+    `names`: the beginning of the file names of each session, by id.
     """
     written = {id: _Written(name, _firsts(store.session(id), view)) for id, name in names.items()}
     site = pages.Site(store, "", redacted, window=_ENTRIES, static=True)
@@ -109,7 +105,7 @@ def write(
     return done
 
 
-def _firsts(session: "hansard.Session", view: pages.View) -> list[int]:
+def _firsts(session: "hansard.Session", view: View) -> list[int]:
     """Return the first seqs of the pages of a session."""
     firsts = [1]
     while True:

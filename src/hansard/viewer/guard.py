@@ -90,7 +90,9 @@ class Guard:
             return _refuse("This server is read-only: use GET.", 405, {"Allow": "GET, HEAD"})
         if len(headers.getlist("host")) != 1 or headers["host"].lower() not in self._hosts:
             return _refuse("Unexpected Host header. Use the address that hansard printed.", 421)
-        if self._foreign(headers):
+        # A browser says that another site made the request.
+        origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+        if not self._origins.issuperset(origins) or not _OWN.issuperset(sites):
             return _refuse(
                 "Requests of other sites are refused. Paste the address into the address bar.", 403
             )
@@ -105,11 +107,6 @@ class Guard:
             "a new address when it was used.",
             401,
         )
-
-    def _foreign(self, headers: Headers) -> bool:
-        """Return whether a browser says that another site made the request."""
-        origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
-        return not self._origins.issuperset(origins) or not _OWN.issuperset(sites)
 
     def _known(self, headers: Headers) -> bool:
         """Return whether a request has our cookie."""

@@ -5,7 +5,6 @@ a mail address. All else is escaped, and control characters are shown as escapes
 """
 
 import base64
-import binascii
 import html
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ import msgspec
 from markupsafe import Markup
 
 import hansard
-from hansard.message.parse import ContentPart, ParsedMessage, parse
+from hansard.message.parse import ROLES, ContentPart, ParsedMessage, parse
 from hansard.transfer.markdown import renderer
 from hansard.transfer.transcript import visible
 
@@ -42,16 +41,6 @@ _TELLING: Final = (
     "prompt", "description", "text", "name", "id",
 )  # fmt: skip
 _FILES: Final = ("file_path", "path", "filename", "file", "notebook_path")
-
-_CLASSES: Final = {
-    "human": "user",
-    "model": "assistant",
-    "ai": "assistant",
-    "function": "tool",
-    "developer": "system",
-}
-
-_ROLES: Final = frozenset({"user", "assistant", "tool", "system"})
 
 #: The pictures that are shown, by their first bytes. SVG is not one of them: it can hold scripts.
 _PICTURES: Final = {
@@ -118,15 +107,15 @@ class PageItem(NamedTuple):
     seq: int
     time: str
     kind: str
-    role: str
-    speaker: str
     note: str
-    details: str
-    parts: Sequence[Part]
-    prompt: bool
-    unfinished: bool
-    pictures: int
-    usage: Sequence[UsageOfTurn]
+    role: str = ""
+    speaker: str = ""
+    details: str = ""
+    parts: Sequence[Part] = ()
+    prompt: bool = False
+    unfinished: bool = False
+    pictures: int = 0
+    usage: Sequence[UsageOfTurn] = ()
     notes: Sequence[Note] = ()
 
     @property
@@ -160,7 +149,7 @@ def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) ->
             ]
             if parts or not message.parts:  # otherwise each part is shown at its call
                 shown = [
-                    _with_result(part, results, raw=raw)
+                    _part(part, results, raw=raw)
                     for part in parts
                     if part.kind != "data" or not any(pictures(part.value))
                 ]
@@ -201,41 +190,22 @@ def _results(parsed: Mapping[int, ParsedMessage]) -> dict[str, tuple[int, Conten
     return results
 
 
-def _with_result(
-    part: ContentPart, results: Mapping[str, tuple[int, ContentPart]], *, raw: bool
-) -> Part:
-    shown = _part(part, raw=raw)
-    if part.kind != "call" or part.call_id not in results:
-        return shown
-    seq, result = results[part.call_id]
-    return shown._replace(result=_part(result, raw=raw), result_seq=seq)
-
-
 def _message(
     entry: "hansard.TranscriptEntry", message: ParsedMessage, parts: Sequence[Part]
 ) -> PageItem:
-    role = _CLASSES.get(message.role, message.role)
-    return PageItem(
-        seq=entry.seq,
-        time=entry.stamp,
-        kind=entry.kind,
-        role=role if role in _ROLES else "other",
+    role = ROLES.get(message.role, "other")
+    return _event(entry)._replace(
+        role=role,
         speaker=message.speaker,
-        note=entry.note,
-        details="",
         parts=parts,
         prompt=role == "user" and any(part.kind == "text" for part in parts),
         unfinished=entry.note.startswith("unfinished"),
         pictures=sum(1 for _ in pictures(entry.message)),
-        usage=(),
     )
 
 
 def _event(entry: "hansard.TranscriptEntry") -> PageItem:
-    return PageItem(
-        entry.seq, entry.stamp, entry.kind, "", "", entry.note, entry.details, (),
-        prompt=False, unfinished=False, pictures=0, usage=(),
-    )  # fmt: skip
+    return PageItem(entry.seq, entry.stamp, entry.kind, entry.note, details=entry.details)
 
 
 def _usage(entry: "hansard.TranscriptEntry") -> UsageOfTurn | None:
@@ -245,7 +215,8 @@ def _usage(entry: "hansard.TranscriptEntry") -> UsageOfTurn | None:
     return UsageOfTurn(entry.seq, found[1], int(found[2]), int(found[3]))
 
 
-def _part(part: ContentPart, *, raw: bool) -> Part:
+def _part(part: ContentPart, results: Mapping[str, tuple[int, ContentPart]], *, raw: bool) -> Part:
+    """Return a part, a call with its result."""
     text = part.pretty
     cut = max(len(text) - _LONGEST, 0)
     text = text[:_LONGEST]
@@ -257,7 +228,11 @@ def _part(part: ContentPart, *, raw: bool) -> Part:
     else:
         language = "json" if text[:1] in {"{", "["} else ""
         shown = Markup("<pre><code>{}</code></pre>").format(_colored(text, language))
-    return Part(part.kind, shown, part.name, _preview(part, text), cut)
+    made = Part(part.kind, shown, part.name, _preview(part, text), cut)
+    if part.kind != "call" or part.call_id not in results:
+        return made
+    seq, result = results[part.call_id]
+    return made._replace(result=_part(result, {}, raw=raw), result_seq=seq)
 
 
 def _preview(part: ContentPart, text: str) -> str:
@@ -301,13 +276,6 @@ def markdown(text: str) -> Markup:
     )
 
 
-@cache
-def _lexer(language: str) -> Any:
-    from pygments.lexers import get_lexer_by_name
-
-    return get_lexer_by_name(language)
-
-
 def _colored(code: str, language: str) -> Markup:
     """Return code as HTML, in colors if its language is known."""
     code = visible(code)
@@ -316,8 +284,10 @@ def _colored(code: str, language: str) -> Markup:
         return Markup(html.escape(code))  # noqa: S704 - escaped
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
 
-    return Markup(highlight(code, _lexer(name), HtmlFormatter(nowrap=True)))  # noqa: S704 - it escapes
+    made = highlight(code, get_lexer_by_name(name), HtmlFormatter(nowrap=True))
+    return Markup(made)  # noqa: S704 - it escapes
 
 
 # -- pictures -----------------------------------------------------------------------------------
@@ -342,11 +312,9 @@ def pictures(value: Any) -> Iterator[tuple[str, bytes]]:
             yield from pictures(inner)
 
 
-def _picture(text: str) -> Iterator[tuple[str, bytes]]:
+def _picture(text: str) -> list[tuple[str, bytes]]:
     try:
         data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return
-    for magic, media in _PICTURES.items():
-        if data.startswith(magic):
-            yield media, data
+    except ValueError:
+        return []
+    return [(media, data) for magic, media in _PICTURES.items() if data.startswith(magic)]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import metadata
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -24,6 +24,7 @@ from mcp_types import ToolAnnotations
 import hansard
 from hansard.event import secrets
 from hansard.message.parse import parse
+from hansard.state.view import View
 
 #: Maximum bytes of a result's entries, of one member of any other, and characters of one text.
 LARGEST: Final = 40_000
@@ -54,11 +55,9 @@ _READS: Final = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 
-View = Literal["history", "model"]
-
 
 class Scope(NamedTuple):
-    """The sessions that a server may show."""
+    """The sessions that a server may show, and its tools: a model reads their docstrings and parameters."""
 
     store: "hansard.Store"
     #: Only sessions of this directory; None for all of the store.
@@ -94,61 +93,6 @@ class Scope(NamedTuple):
         data = msgspec.to_builtins(value)
         return secrets.redact(data)[0] if self.redacted else data
 
-
-def server(scope: Scope) -> MCPServer[Any]:
-    """Return a server for a scope."""
-    tools = _Tools(scope)
-    made: MCPServer[Any] = MCPServer(
-        "hansard",
-        instructions=_INSTRUCTIONS,
-        version=metadata.version("hansard"),
-        log_level="WARNING",
-    )
-    for call in (
-        tools.search_sessions,
-        tools.list_sessions,
-        tools.read_session,
-        tools.read_message,
-        tools.session_state,
-        tools.compare_sessions,
-    ):
-        made.tool(annotations=_READS, structured_output=False)(_answering(call, ToolError))
-    # An id may hold what would be a traversal in a path. It is not used as one.
-    made.resource(
-        "hansard://session/{id}",
-        name="session",
-        description="The last entries of a session, as read_session returns them",
-        mime_type="application/json",
-        security=ResourceSecurity(exempt_params={"id"}),
-    )(_answering(tools.resource, ResourceError))
-    return made
-
-
-def _answering(
-    call: Callable[..., dict[str, Any]], error_class: type[Exception]
-) -> Callable[..., str]:
-    """Return a call that returns JSON text, and reports errors of hansard to the client."""
-
-    @wraps(call)
-    def answer(*args: Any, **options: Any) -> str:
-        try:
-            found = {"notice": UNTRUSTED, **call(*args, **options)}
-        except (hansard.HansardError, ValueError) as error:
-            raise error_class(str(error)) from error
-        text = msgspec.json.encode(found).decode()
-        return _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
-
-    # The name of the wrapper's result decides the schema of the tool.
-    answer.__annotations__ = {**call.__annotations__, "return": str}
-    return answer
-
-
-class _Tools:
-    """The tools. Their docstrings and parameters are what a model reads of them."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
     def search_sessions(
         self,
         query: str,
@@ -169,20 +113,17 @@ class _Tools:
             role: only messages of this role, such as user or assistant.
             limit: maximum number of hits, up to 50.
         """
-        scope = self._scope
         if session is not None:
-            scope.session(session)
+            self.session(session)
         wanted = asked = _within(limit, 50)
-        inside = None if scope.workspace is None else scope.ids()
+        inside = None if self.workspace is None else self.ids()
         while True:
-            found = scope.store.search(
-                query, prefix=prefix, session=session, role=role, limit=asked
-            )
+            found = self.store.search(query, prefix=prefix, session=session, role=role, limit=asked)
             hits = [hit for hit in found if inside is None or hit.session in inside]
             if len(hits) >= wanted or len(found) < asked or asked >= _SEARCHED:
                 break
             asked *= 8
-        shown = [{**scope.clean(hit), "cite": _cite(hit.session, hit.seq)} for hit in hits[:wanted]]
+        shown = [{**self.clean(hit), "cite": _cite(hit.session, hit.seq)} for hit in hits[:wanted]]
         return {"hits": _limited(shown), **({} if shown else self._note())}
 
     def list_sessions(
@@ -196,24 +137,22 @@ class _Tools:
             limit: maximum number of sessions, up to 100.
             cursor: the `next` of the previous page, to continue after it.
         """
-        scope = self._scope
-        page = scope.store.sessions(
+        page = self.store.sessions(
             prefix=prefix,
             title=title,
-            workspace=scope.workspace,
+            workspace=self.workspace,
             order="-updated",
             limit=_within(limit, 100),
             cursor=cursor,
         )
-        found = {"sessions": _shortened(scope.clean(page.items)), "next": page.next}
+        found = {"sessions": _shortened(self.clean(page.items)), "next": page.next}
         return {**found, **({} if page.items else self._note())}
 
     def _note(self) -> dict[str, str]:
         """Return what a result without entries says if the scope has no session at all."""
-        scope = self._scope
-        if scope.store.sessions(workspace=scope.workspace, limit=1).items:
+        if self.store.sessions(workspace=self.workspace, limit=1).items:
             return {}
-        return {"note": f"no sessions {scope.where}; `hansard mcp --all` serves all of a store"}
+        return {"note": f"no sessions {self.where}; `hansard mcp --all` serves all of a store"}
 
     def read_session(
         self,
@@ -237,7 +176,7 @@ class _Tools:
             limit: maximum number of entries, up to 200.
             view: "history" for all messages, "model" for what a model would be sent now.
         """
-        session = self._scope.session(id)
+        session = self.session(id)
         count = _within(limit, _MOST)
         if around is None:
             entries, earlier, later = self._page(session, count, view, LARGEST, before, after)
@@ -250,7 +189,7 @@ class _Tools:
             entries += rest
         return {
             "session": id,
-            "title": _shortened(self._scope.clean(session.title)),
+            "title": _shortened(self.clean(session.title)),
             "view": view,
             "earlier": earlier,
             "later": later,
@@ -269,7 +208,7 @@ class _Tools:
     ) -> tuple[list[dict[str, Any]], int | None, int | None]:
         """Return entries of bounded size, and what leads to the ones before and after them."""
         page = session.transcript(
-            count, before=before, after=after, view=view, redacted=self._scope.redacted
+            count, before=before, after=after, view=view, redacted=self.redacted
         )
         kept: list[dict[str, Any]] = []
         earlier, later = page.earlier, page.later
@@ -291,8 +230,8 @@ class _Tools:
             seq: the seq of the message.
             offset: the `next_offset` of the previous piece.
         """
-        session = self._scope.session(id)
-        page = session.transcript(1, after=seq - 1, redacted=self._scope.redacted)
+        session = self.session(id)
+        page = session.transcript(1, after=seq - 1, redacted=self.redacted)
         entry = next((entry for entry in page.entries if entry.seq == seq), None)
         if entry is None or entry.message is None:
             raise hansard.InvalidEvent(f"session {id!r} has no message at seq {seq}")
@@ -316,12 +255,12 @@ class _Tools:
             id: the session.
             at: as of this seq; default: now.
         """
-        session = self._scope.session(id)
+        session = self.session(id)
         return {
             "session": id,
-            "parent": self._scope.clean(session.parent),
-            "children": _limited(self._scope.clean(self._inside(session.children()))),
-            **{key: _limited(value) for key, value in self._scope.clean(session.state(at)).items()},
+            "parent": self.clean(session.parent),
+            "children": _limited(self.clean(self._inside(session.children()))),
+            **{key: _limited(value) for key, value in self.clean(session.state(at)).items()},
         }
 
     def compare_sessions(
@@ -335,8 +274,8 @@ class _Tools:
             a_at: compare the first as of this seq; default: now.
             b_at: compare the second as of this seq; default: now.
         """
-        one, other = self._scope.session(a), self._scope.session(b)
-        compared = self._scope.clean(one.compare(other, at=a_at, other_at=b_at))
+        one, other = self.session(a), self.session(b)
+        compared = self.clean(one.compare(other, at=a_at, other_at=b_at))
         return {key: _limited(value) for key, value in compared.items()}
 
     def resource(self, id: str) -> dict[str, Any]:
@@ -344,10 +283,10 @@ class _Tools:
         return self.read_session(id)
 
     def _inside(self, ids: Sequence[str]) -> list[str]:
-        """Return the ids that are in the scope."""
-        if self._scope.workspace is None:
+        """Return the ids that are in the self."""
+        if self.workspace is None:
             return [*ids]
-        return sorted({*ids} & self._scope.ids())
+        return sorted({*ids} & self.ids())
 
     def _entry(self, entry: "hansard.TranscriptEntry") -> dict[str, Any]:
         """Return an entry as a model reads it."""
@@ -362,6 +301,53 @@ class _Tools:
             for part in parsed.shown(full=True)
         ]
         return {**found, "role": parsed.role, "parts": _limited(parts)}
+
+
+def server(scope: Scope) -> MCPServer[Any]:
+    """Return a server for a scope."""
+    made: MCPServer[Any] = MCPServer(
+        "hansard",
+        instructions=_INSTRUCTIONS,
+        version=metadata.version("hansard"),
+        log_level="WARNING",
+    )
+    for call in (
+        scope.search_sessions,
+        scope.list_sessions,
+        scope.read_session,
+        scope.read_message,
+        scope.session_state,
+        scope.compare_sessions,
+    ):
+        made.tool(annotations=_READS, structured_output=False)(_answering(call, ToolError))
+    # An id may hold what would be a traversal in a path. It is not used as one.
+    made.resource(
+        "hansard://session/{id}",
+        name="session",
+        description="The last entries of a session, as read_session returns them",
+        mime_type="application/json",
+        security=ResourceSecurity(exempt_params={"id"}),
+    )(_answering(scope.resource, ResourceError))
+    return made
+
+
+def _answering(
+    call: Callable[..., dict[str, Any]], error_class: type[Exception]
+) -> Callable[..., str]:
+    """Return a call that returns JSON text, and reports errors of hansard to the client."""
+
+    @wraps(call)
+    def answer(*args: Any, **options: Any) -> str:
+        try:
+            found = {"notice": UNTRUSTED, **call(*args, **options)}
+        except (hansard.HansardError, ValueError) as error:
+            raise error_class(str(error)) from error
+        text = msgspec.json.encode(found).decode()
+        return _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+    # The name of the wrapper's result decides the schema of the tool.
+    answer.__annotations__ = {**call.__annotations__, "return": str}
+    return answer
 
 
 def _within(limit: int, most: int) -> int:

@@ -4,23 +4,24 @@ A page reads a bounded part of a session. Everything that comes from the store i
 sees it, unless the server was started with `--unredacted`.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
 
 import hansard
+from hansard.cli import screen
 from hansard.event import secrets
 from hansard.message.parse import parse, to_json
 from hansard.message.window import estimate_tokens
+from hansard.state.view import VIEWS, View
 from hansard.viewer import markup
 from hansard.viewer.markup import PageItem
 
@@ -34,7 +35,6 @@ _COMPARED: Final = 100
 #: Shared messages that a comparison can unfold.
 _SHARED: Final = 20
 
-View = Literal["history", "model"]
 Query = Mapping[str, str]
 Entry = "hansard.TranscriptEntry"
 
@@ -278,8 +278,8 @@ def _head(site: Site, found: "hansard.Session", state: "hansard.State") -> dict[
 
 def _view(query: Query) -> View:
     view = query.get("view") or "history"
-    if view not in get_args(View):
-        raise ValueError(f"view must be one of {', '.join(get_args(View))}, got {view!r}")
+    if view not in VIEWS:
+        raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")
     return "model" if view == "model" else "history"
 
 
@@ -307,18 +307,13 @@ def _number(query: Query, name: str) -> int | None:
 
 def _filter(role: str, tool: str) -> Callable[["hansard.TranscriptEntry"], bool] | None:
     """Return whether an entry is wanted; None if all are."""
-    if not role and not tool:
-        return None
 
     def wanted(entry: "hansard.TranscriptEntry") -> bool:
-        if entry.message is None:
-            return False
-        parsed = parse(entry.message)
-        if role and parsed.role != role:
-            return False
-        return not tool or any(part.name == tool for part in parsed.parts)
+        parsed = parse(entry.message or {})
+        named = not tool or any(part.name == tool for part in parsed.parts)
+        return entry.message is not None and named and role in {"", parsed.role}
 
-    return wanted
+    return wanted if role or tool else None
 
 
 def _window(
@@ -365,38 +360,26 @@ def _grouped(items: list[PageItem]) -> list[tuple[bool, list[PageItem]]]:
 
     A reader sees prompts, and the last text of an answer before the next prompt.
     """
-    shown: set[int] = set()
+    shown: set[int | None] = set()
     final: int | None = None
-    for item in [*items, None]:
-        if item is None or item.prompt:
-            shown |= {final} if final is not None else set()
+    for item in items:
+        if item.prompt:
+            shown |= {final, item.seq}
             final = None
-            shown |= {item.seq} if item is not None else set()
         elif item.role == "assistant" and item.says:
             final = item.seq
-    groups: list[tuple[bool, list[PageItem]]] = []
-    for item in items:
-        seen = item.seq in shown
-        if groups and groups[-1][0] == seen:
-            groups[-1][1].append(item)
-        else:
-            groups.append((seen, [item]))
-    return groups
+    shown.add(final)
+    return [(seen, [*run]) for seen, run in groupby(items, lambda item: item.seq in shown)]
 
 
 def _rail(items: list[PageItem]) -> list[tuple[int, int, int, int]]:
     """Return a bar per turn with usage: the seq of its message, tokens, and widths of input and output."""
-    turns = [
-        (
-            item.seq,
-            sum(u.input_tokens for u in item.usage),
-            sum(u.output_tokens for u in item.usage),
-        )
-        for item in items
-        if item.usage
-    ]
-    most = max((given + made for _, given, made in turns), default=0)
-    scale = 100 / most if most else 0
+    turns: list[tuple[int, int, int]] = []
+    for item in items:
+        if item.usage:
+            given = sum(used.input_tokens for used in item.usage)
+            turns.append((item.seq, given, sum(used.output_tokens for used in item.usage)))
+    scale = 100 / (max((given + made for _, given, made in turns), default=0) or 1)
     return [
         (seq, given + made, round(given * scale), max(round(made * scale), 1))
         for seq, given, made in turns
@@ -613,12 +596,10 @@ def compare(site: Site, query: Query) -> dict[str, Any]:
                 "omitted": max(len(only) - _COMPARED, 0),
             }
         )
-    changes = {
-        name: {key: (change.get("a"), change.get("b")) for key, change in values.items()}
-        for name, values in (
-            (name, site.clean(getattr(found, name))) for name in ("metadata", "usage", "snapshots")
-        )
-    }
+    changes: dict[str, dict[str, tuple[Any, Any]]] = {}
+    for what in ("metadata", "usage", "snapshots"):
+        values = site.clean(getattr(found, what))
+        changes[what] = {name: (one.get("a"), one.get("b")) for name, one in values.items()}
     return {
         **shown,
         "found": found,
@@ -706,16 +687,15 @@ def stats(site: Site, query: Query) -> dict[str, Any]:
 def health(site: Site, query: Query) -> dict[str, Any]:
     """Show what `hansard doctor` says, and on request what `hansard verify` says."""
     verified = site.store.verify() if "verify" in query else None
+    reports = verified.sessions if verified else []
     diagnosis = site.store.diagnose()
     return {
         "diagnosis": diagnosis,
         "diagnostics": site.clean(diagnosis.diagnostics),
         "verified": verified,
-        "findings": []
-        if verified is None
-        else [
+        "findings": [
             {"session": site.clean(report.session), **site.clean(finding._asdict())}
-            for report in verified.sessions
+            for report in reports
             for finding in report.findings
         ],
     }
@@ -724,31 +704,14 @@ def health(site: Site, query: Query) -> dict[str, Any]:
 # -- filters of the templates -------------------------------------------------------------------
 
 
-def size(number: float) -> str:
-    """Return a number of bytes with a unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(number) < 1024:  # noqa: PLR2004 - the next unit
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
-
-
-def short(number: float) -> str:
-    """Return a number, abbreviated."""
-    for unit, name in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
-        if number >= unit:
-            return f"{number / (1000 if name == 'k' else unit):.1f}{name}"
-    return f"{number:,}"
-
-
 def money(amount: Decimal | str) -> str:
-    """Return a cost in four digits; – for none. The store sums costs exactly."""
-    return f"{Decimal(amount):,.4g}" if Decimal(amount) else "–"
+    """Return a cost; – for none. The store sums costs exactly."""
+    return screen.money(Decimal(amount)) if Decimal(amount) else "–"
 
 
 def clock(stamp: str) -> str:
     """Return the date and time of a stamp, in seconds."""
-    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d).*$", r"\1 \2", stamp)
+    return stamp[:19].replace("T", " ")
 
 
 def span(seconds: float) -> str:

@@ -5,7 +5,7 @@ it. `guard` decides which requests are answered at all.
 """
 
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import hansard
+from hansard.cli import screen
 from hansard.transfer.transcript import visible
 from hansard.viewer import pages
 from hansard.viewer.guard import Guard
@@ -35,7 +36,8 @@ _ALIVE: Final = 15.0
 _WATCHED: Final = 50
 
 #: Paths and templates of the pages.
-_PAGES: Final[dict[str, tuple[str, Callable[[Site, Mapping[str, str]], dict[str, Any]]]]] = {
+_Read = Callable[[Site, Mapping[str, str]], dict[str, Any]]
+_PAGES: Final[dict[str, tuple[str, _Read]]] = {
     "/": ("sessions", pages.sessions),
     "/session": ("session", pages.session),
     "/time": ("time", pages.time),
@@ -65,7 +67,11 @@ def templates(site: Site, url: Callable[..., str] | None = None) -> jinja2.Envir
     )
     made.globals.update(site=site, url=url or site.url)
     made.filters.update(
-        size=pages.size, short=pages.short, clock=pages.clock, money=pages.money, span=pages.span
+        size=screen.size,
+        short=screen.rounded,
+        clock=pages.clock,
+        money=pages.money,
+        span=pages.span,
     )
     return made
 
@@ -77,17 +83,20 @@ class _App:
         self._site = site
         self._closing = closing
         self._templates = templates(site)
-        self._watched = anyio.CapacityLimiter(_WATCHED)
+        self._watched = 0
 
-    def routes(self) -> list[BaseRoute]:
-        """Return what is where."""
-        return [
+    def application(self) -> Starlette:
+        """Return what is where, and what shows errors."""
+        failures = (hansard.HansardError, ValueError, RecursionError)
+        handlers: dict[Any, Any] = {404: self._missing, **dict.fromkeys(failures, self._failed)}
+        routes: list[BaseRoute] = [
             *(Route(path, self._page(name, read)) for path, (name, read) in _PAGES.items()),
             Route("/event", self._event),
             Route("/picture", self._picture),
             Route("/live", self._live),
             Mount("/static", StaticFiles(packages=[("hansard.viewer", "static")])),
         ]
+        return Starlette(routes=routes, exception_handlers=handlers)
 
     def _html(self, template: str, status: int = 200, /, **values: object) -> Response:
         made = self._templates.get_template(f"{template}.html")
@@ -95,9 +104,7 @@ class _App:
         # A lone surrogate in a message has no UTF-8.
         return HTMLResponse(text.encode(errors="replace"), status)
 
-    def _page(
-        self, name: str, read: Callable[[Site, Mapping[str, str]], dict[str, Any]]
-    ) -> Callable[[Request], Response]:
+    def _page(self, name: str, read: _Read) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             part = name == "session" and "part" in request.query_params
             values = read(self._site, request.query_params)
@@ -126,59 +133,41 @@ class _App:
             def look() -> object:
                 return {"seq": session.seq}
 
-        if self._watched.available_tokens < 1:
+        if self._watched >= _WATCHED:
             return self._html("error", 503, reason="too many sessions are watched; close a tab")
-        news = _news(site, look, pause, self._watched, self._closing)
-        return StreamingResponse(news, media_type="text/event-stream")
+        return StreamingResponse(self._news(look, pause), media_type="text/event-stream")
 
-    def failed(self, _: Request, error: Exception) -> Response:
+    async def _news(self, look: Callable[[], object], pause: float) -> AsyncIterator[bytes]:
+        """Yield what a look finds whenever it changes, as server-sent events."""
+        self._watched += 1
+        try:
+            known: object = None
+            quiet = 0.0
+            while not self._closing():
+                try:
+                    found = await run_sync(look)
+                except hansard.HansardError as error:
+                    found = {"problem": self._site.clean(str(error))}
+                if found != known:
+                    yield b"data: " + msgspec.json.encode(found) + b"\n\n"
+                    known, quiet = found, 0.0
+                elif quiet >= _ALIVE:
+                    yield b": alive\n\n"
+                    quiet = 0.0
+                await anyio.sleep(pause)
+                quiet += pause
+        finally:
+            self._watched -= 1
+
+    def _failed(self, _: Request, error: Exception) -> Response:
         """Show an error of the library or of the arguments."""
         status = 404 if isinstance(error, _MISSING) else 400
         if isinstance(error, hansard.Damaged | OSError):
             status = 500
         return self._html("error", status, reason=self._site.clean(str(error)))
 
-    def missing(self, _: Request, __: Exception) -> Response:
-        """Show that there is no such page."""
+    def _missing(self, _: Request, __: Exception) -> Response:
         return self._html("error", 404, reason="there is no such page")
-
-
-def app(site: Site, closing: Callable[[], bool]) -> Starlette:
-    """Return the application, without its guard. It ends live updates once `closing` returns True."""
-    made = _App(site, closing)
-    failures = (hansard.HansardError, ValueError, RecursionError)
-    handlers: dict[Any, Any] = {404: made.missing, **dict.fromkeys(failures, made.failed)}
-    return Starlette(routes=made.routes(), exception_handlers=handlers)
-
-
-async def _news(
-    site: Site,
-    look: Callable[[], object],
-    pause: float,
-    watched: anyio.CapacityLimiter,
-    closing: Callable[[], bool],
-) -> AsyncIterator[bytes]:
-    """Yield what a look finds whenever it changes, as server-sent events."""
-    token = object()
-    watched.acquire_on_behalf_of_nowait(token)
-    try:
-        known: object = None
-        quiet = 0.0
-        while not closing():
-            try:
-                found = await run_sync(look)
-            except hansard.HansardError as error:
-                found = {"problem": site.clean(str(error))}
-            if found != known:
-                yield b"data: " + msgspec.json.encode(found) + b"\n\n"
-                known, quiet = found, 0.0
-            elif quiet >= _ALIVE:
-                yield b": alive\n\n"
-                quiet = 0.0
-            await anyio.sleep(pause)
-            quiet += pause
-    finally:
-        watched.release_on_behalf_of(token)
 
 
 class Server:
@@ -213,7 +202,7 @@ class Server:
         self._root = f"{given.scheme}://{given.netloc}{base}" if public else own[0]
         origins = [f"{given.scheme}://{given.netloc.lower()}"] if public else own
         self._guard = Guard(
-            app(site._replace(base=base), lambda: self._server.should_exit),
+            _App(site._replace(base=base), lambda: self._server.should_exit).application(),
             origins,
             base=base,
             token=token,
@@ -248,20 +237,13 @@ class Server:
         self._server.should_exit = True
 
 
-def names_of(host: str) -> Iterable[str]:
+def names_of(host: str) -> list[str]:
     """Return the names at which browsers may reach a host; the address to print first."""
-    if host in _LOOPBACK:
-        return list(
-            dict.fromkeys(
-                [f"[{host}]" if ":" in host else host, *("127.0.0.1", "localhost", "[::1]")]
-            )
-        )
-    return [f"[{host}]" if ":" in host else host]
-
-
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+    own = f"[{host}]" if ":" in host else host
+    others = ("127.0.0.1", "localhost", "[::1]") if is_loopback(host) else ()
+    return list(dict.fromkeys([own, *others]))
 
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches a host."""
-    return host in _LOOPBACK
+    return host in {"127.0.0.1", "::1", "localhost"}
