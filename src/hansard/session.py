@@ -359,7 +359,7 @@ class Session(SessionReader):
         first = min((msgspec.json.decode(draft.data)["seq"] for draft in drafts), default=0)
         events = self._remove(reader, drafts, first)
         if events:
-            text = "session %r: scrubbed, with %d redactions"
+            text = "session %r: scrubbed; redactions: %d"
             observe.report("redact", observe.INFO, text, self.id, len(events))
         return ScrubReport(self.id, events, scrubber.credentials, tuple(scrubber.places))
 

@@ -81,6 +81,11 @@ def test_several_sessions_are_several_files(store: Path, tmp_path: Path) -> None
     assert done.code == 0, done.err
     files = sorted((tmp_path / "out").iterdir())
     assert [file.name for file in files] == ["agent%2F1-b.jsonl", "agent%2F1.jsonl"]
+    page = tmp_path / "both.html"
+    done = hansard("export", "agent/1", "agent/1-b", "-o", page, store=store)
+    assert (done.code, "-o DIRECTORY/" in done.err, page.exists()) == (2, True, False)
+    page.mkdir()
+    assert hansard("export", "agent/1", "agent/1-b", "-o", page, store=store).code == 0
     done = hansard("import", *files, store=tmp_path / "other")
     assert (done.code, len(done.out.splitlines())) == (0, 2)
     assert messages(tmp_path / "other") == messages(store)

@@ -43,7 +43,7 @@ def test_a_recovered_tail_is_logged_and_counted(
     with open(log_of(tmp_path / "s", "a"), "ab") as file:
         file.write(b'{"seq":2,"ti')
     session.add_message({"n": 2})
-    text = "session 'a': closed 12 bytes of an unfinished append, as a crash leaves them"
+    text = "session 'a': closed an unfinished append, as a crash leaves it; bytes: 12"
     assert told(caplog, "hansard.append") == [("INFO", text)]
 
 

@@ -253,7 +253,7 @@ def refresh(backend: Backend, storage: Storage, progress: Progress | None = None
         changed.done()
     if not since and not storage.private:
         # A read-only store, and one in memory, has no index to keep.
-        text = "built the index of %s: read %d sessions"
+        text = "built the index of %s; sessions read: %d"
         observe.report("index", observe.INFO, text, backend.where, len(wanted))
 
 

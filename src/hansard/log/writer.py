@@ -443,7 +443,7 @@ class LogWriter:
         self._counters.bytes += len(content)
         if batch.recovered:
             self._counters.recovered += 1
-            text = "closed %d bytes of an unfinished append, as a crash leaves them"
+            text = "closed an unfinished append, as a crash leaves it; bytes: %d"
             self._note(INFO, text, batch.recovered)
         if self._keys.upto is before:
             self._keys.upto = files.end.position

@@ -143,7 +143,7 @@ def _compact(
     if done.segments:
         backend.unscoped.counters.compactions += 1
         sizes = done.before, done.after, done.blanked
-        text = "compacted session %r: %d bytes before, %d after; %d events erased"
+        text = "compacted session %r: from %d to %d bytes; events erased: %d"
         observe.report("compact", observe.INFO, text, session_id, *sizes)
     return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
 

@@ -272,8 +272,8 @@ def drop_history(
     (event,) = own.append(AppendRequest([draft], check=check))
     # With any durability: a power cut must not undo a drop that was reported.
     own.sync()
-    text = "session %r: dropped the content of %d events before seq %d"
-    observe.report("redact", observe.INFO, text, own.session_id, events, bound)
+    text = "session %r: dropped the content before seq %d; events: %d"
+    observe.report("redact", observe.INFO, text, own.session_id, bound, events)
     return msgspec.structs.replace(report, seq=event.seq)
 
 

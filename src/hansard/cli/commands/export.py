@@ -87,13 +87,12 @@ def command(
     """
     screen = call.screen
     output = None if output == "-" else output
-    several = output is not None and (
-        len(session_ids) > 1 or output.endswith("/") or Path(output).is_dir()
-    )
-    ending = "" if output is None or several else Path(output).suffix.lower()
-    format = options["format"] or _FORMATS.get(ending, "jsonl")
+    into = output is not None and (output.endswith("/") or Path(output).is_dir())
+    several = into or len(session_ids) > 1
+    ending = "" if output is None or into else Path(output).suffix.lower()
+    format = options["format"] or ("jsonl" if several else _FORMATS.get(ending, "jsonl"))
     format = options["format"] = "markdown" if format == "md" else format
-    if output is None and len(session_ids) > 1:
+    if len(session_ids) > 1 and (output is None or (ending in _FORMATS and format != "site")):
         raise click.UsageError("several sessions need a directory: -o DIRECTORY/")
     if output is None and screen.json and format != "jsonl":
         raise click.UsageError(f"--json with {format} needs -o FILE")
