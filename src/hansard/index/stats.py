@@ -15,7 +15,6 @@ import msgspec
 
 from hansard.backend.contract import Backend, LogReader
 from hansard.errors import UNREADABLE, SessionDeleted
-from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, USAGE_RECORDED
 from hansard.index import DayStats, StoreStats
 from hansard.index.catalog import Progress
@@ -23,7 +22,7 @@ from hansard.index.listing import SessionFilter, clause
 from hansard.index.sqlite_storage import Storage
 from hansard.message.parse import failed, parse
 from hansard.state import fold, redaction
-from hansard.state.fold import State, Usage
+from hansard.state.fold import Usage
 
 
 class Tally(msgspec.Struct, array_like=True):
@@ -51,22 +50,19 @@ def count(log: LogReader, before: Tally, upto: int) -> Tally:
     redactions = redaction.of(log.controls())
     days = {day: [*counts] for day, counts in before.days.items()}
     tools = {name: [*counts] for name, counts in before.tools.items()}
+    usage = dict(before.usage)
     names: dict[str, str] = {}
-    state = State(usage=before.usage)
     for chunk in log.read(before.seq, upto):
-        events = chunk.events()
-        for event in events:
-            added = event.kind == MESSAGE_ADDED
-            _add(days, event.stamp[:10], (1, added, 0))
+        for event in chunk.events():
+            added, day = event.kind == MESSAGE_ADDED, event.stamp[:10]
+            _add(days, day, (1, added, 0))
             if added and _CALLS.search(event.raw):
                 _count_calls(redactions.mask(event).message, tools, names)
-        used = [redactions.mask(event) for event in events if event.kind == USAGE_RECORDED]
-        for event in used:
-            record = kinds.read(USAGE_RECORDED, event.raw)
-            if record is not None:
-                _add(days, event.stamp[:10], (0, 0, record.input_tokens + record.output_tokens))
-        state = fold.apply_all(state, used)
-    return Tally(upto, {day: tuple(counts) for day, counts in days.items()}, state.usage, tools)  # type: ignore[misc] # three
+            elif event.kind == USAGE_RECORDED and (call := fold.usage_of(redactions.mask(event))):
+                model, used = call
+                _add(days, day, (0, 0, used.input_tokens + used.output_tokens))
+                usage[model] = fold.add_usage(usage.get(model, Usage()), used)
+    return Tally(upto, {day: tuple(counts) for day, counts in days.items()}, usage, tools)  # type: ignore[misc] # three
 
 
 #: What a message with a call or a result contains, in every known shape.

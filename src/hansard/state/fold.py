@@ -58,13 +58,17 @@ class Usage(msgspec.Struct, frozen=True):
     cost: Decimal = Decimal(0)
 
 
-_COUNTS: Final = Usage.__struct_fields__[:-1]
-
-
 def add_usage(one: Usage, other: Usage | kinds.UsageRecorded) -> Usage:
     """Return the sum of two usages; costs are added exactly."""
-    counts = {name: getattr(one, name) + getattr(other, name) for name in _COUNTS}
-    return Usage(**counts, cost=kinds.EXACT.add(one.cost, other.cost or Decimal(0)))
+    return Usage(
+        one.calls + other.calls,
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cached_tokens + other.cached_tokens,
+        one.cache_write_tokens + other.cache_write_tokens,
+        one.reasoning_tokens + other.reasoning_tokens,
+        kinds.EXACT.add(one.cost, other.cost or 0),
+    )
 
 
 class State(clock.Dated, msgspec.Struct, frozen=True, rename=clock.STAMPS):
