@@ -279,7 +279,8 @@ class Conversations(Stepping):
         if self.draw(st.integers(0, 4)):
             self.handle(place, name).compact()
         else:
-            assert self.stores[place].compact().failed == {}
+            failed = self.stores[place].compact().failed
+            assert failed == {}, failed
 
     @action(2, place=PLACES)
     def restore(self, place: int, name: str) -> None:

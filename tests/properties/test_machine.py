@@ -107,6 +107,8 @@ class InSmallFrames(InFiles):
     def shrink(self, frame: int, piece: int) -> None:
         """Set the sizes of this history."""
         self.patch.setattr("hansard.log.sealed_writer.FRAME", frame)
+        # The trial of a compaction has one frame.
+        self.patch.setattr("hansard.backend.local.compact._TRIED", frame)
         self.patch.setattr("hansard.log.segment_reader.PIECE", piece)
 
     def teardown(self) -> None:
