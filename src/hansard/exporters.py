@@ -91,7 +91,7 @@ class SharedSession(NamedTuple):
 
 
 def shared(session: hansard.Session, *, redacted: bool, view: str, kind: str = "") -> SharedSession:
-    """Return what of a session is exported for a program."""
+    """Return the part of a session that is exported for a program."""
     objects = session.share(redact=redacted)
     head = next(objects)
     encode = msgspec.json.encode
@@ -121,7 +121,7 @@ def _model(events: list[Event], kind: str) -> list[Event]:
             rest = [event for event in events if event.kind != SUMMARY_ADDED]
             ranges = model(Course(rest), redactions, last)
         else:
-            # What describes the session stays in front, whatever was shortened.
+            # The lines that describe the session stay, although the summary replaces what is around them.
             front = [event for event in events if event.seq <= summary.data["upto"]]
             front = [event for event in front if _line_type(event) == "session_meta"]
             front.append(_added(summary, summary.data["message"]))
@@ -137,7 +137,7 @@ def _finished(events: list[Event]) -> list[Event]:
     streams.forwards([part for event in events if (part := streamed(event)) is not None])
     ends = {seq: message for seq, message in streams.unfinished() if message["content"]}
     for message in ends.values():
-        # Other programs do not know it.
+        # Other programs do not know this member.
         del message[PARTIAL]
     return [_added(event, ends[event.seq]) if event.seq in ends else event for event in events]
 
@@ -155,7 +155,7 @@ def _line_type(event: Event) -> object:
 
 
 def _is_compaction(event: Event, kind: str) -> bool:
-    """Return whether an event is a program's own record of a summary, which an import noted twice."""
+    """Return whether an event is a program's record of a summary; an import also stores the summary."""
     if kind == "codex":
         return _line_type(event) == "compacted"
     entry = event.data.get("entry") if event.kind == "x.claude.entry" else None
@@ -220,7 +220,7 @@ def _codex_lines(event: Event) -> list[dict[str, Any]]:
     message = event.message
     if not message:
         return []
-    # The import has noted the other members of the line.
+    # The import stored the other members of the line.
     frame = (origin_of(message) or {}).get("line")
     before = {"timestamp": event.stamp, **(frame if isinstance(frame, dict) else {})}
     return [
@@ -245,7 +245,7 @@ def _codex_item(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Turn:
-    """A message and the usage that was recorded for it: after it, and before the model's next one."""
+    """A message, and the usage that was recorded between it and the model's next message."""
 
     def __init__(self, event: Event, message: dict[str, Any]) -> None:
         self.event = event
@@ -261,7 +261,7 @@ class _Turn:
         self.usage = fold.add_usage(self.usage or fold.Usage(), usage)
 
     def said(self) -> Iterator["_Said"]:
-        """Yield what the message says: the results of tools, one by one, then the rest."""
+        """Yield the message as chat messages: each result of a tool, then the rest."""
         parts = parse(self.message).parts
         thoughts = [p.text for p in parts if p.kind == "thinking" and p.value != HIDDEN]
         for chat in origin.chat(self.message):
@@ -288,7 +288,7 @@ class _Said(NamedTuple):
     call_id: str
 
 
-#: The roles of a chat, and whose step they are in ATIF.
+#: The roles of a chat, and the source of their steps in ATIF.
 _ROLES: Final = {"user": "user", "assistant": "agent", "system": "system", "tool": "system"}
 
 

@@ -17,18 +17,18 @@ ERROR: Final = 40
 
 
 def report(name: str, level: int, text: str, *values: object) -> None:
-    """Log a record of the logger `hansard.NAME`. Never called with a session's lock, and raises nothing.
+    """Log to Python's logger `hansard.NAME`; raise nothing. The caller holds no session's lock.
 
     Values are ids, paths, numbers and errors; never content, metadata or keys.
     """
     # Without `logging`, no handler is set up, and Python shows only warnings.
     if level < WARNING and "logging" not in sys.modules:
         return
-    # What was done is done: a handler that fails must not make it look refused.
+    # The operation is complete: a failing handler must not make it look like a failure.
     with suppress(Exception):
         import logging
 
-        # The text of an error, not the error: a kept record would keep its frames, and their files open.
+        # Pass the text of an error: a handler that keeps the error keeps its frames, and their open files.
         shown = [str(value) if isinstance(value, Exception) else value for value in values]
         logging.getLogger(f"hansard.{name}").log(level, text, *shown)
 
@@ -81,7 +81,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.appends = self.bytes = self.errors = self.reads = 0
-        #: Events of batches, after the first of each: most appends have one event.
+        #: Events after the first one of each batch; most appends have one event.
         self.more_events = 0
         self.syncs = self.failed_syncs = self.recovered = self.sealed = 0
         self.lock_waits = self.lock_timeouts = 0
@@ -89,6 +89,6 @@ class Counters:
         self.compactions = self.damaged = 0
 
     def metrics(self) -> Metrics:
-        """Return the numbers of this moment."""
+        """Return the current numbers."""
         self.events = self.appends + self.more_events
         return Metrics(*(getattr(self, name) for name in Metrics.__struct_fields__))

@@ -1,7 +1,7 @@
 """Step through a session with keys: forward, back, to a seq, to a text, to either end.
 
-The screen shows one event, and above it the beginnings of those before it. Each is read when it is shown, so
-that a long session takes no more memory.
+The screen shows one event, and above it the first lines of earlier events. Each event is read when it is
+shown, so a long session takes no more memory than a short one.
 """
 
 import os
@@ -22,7 +22,7 @@ from hansard.cli.screen import Screen, cell, shorten
 
 _HELP: Final = "n next · p back · ↑↓ scroll · / search · g G ends · 12 Enter go to · q quit"
 
-#: What keys send, and what they do. A number moves so far, and is limited by the first and the last event.
+#: The bytes that keys send, and how many events each moves; a move ends at the first or the last event.
 _FAR: Final = 10**12
 _KEYS: Final = {
     **dict.fromkeys(("n", "\x1b[C", "\x1bOC", "\r", "\n"), 1),
@@ -30,7 +30,7 @@ _KEYS: Final = {
     **dict.fromkeys(("g", "\x1b[H", "\x1b[1~"), -_FAR),
     **dict.fromkeys(("G", "\x1b[F", "\x1b[4~"), _FAR),
 }
-#: Keys that scroll a long event by a line or by a page, and move on at its ends.
+#: Keys that scroll a long event by a line or by a page; at its ends they move to the next event.
 _LINES: Final = {
     **dict.fromkeys(("j", "\x1b[B", "\x1bOB"), 1),
     **dict.fromkeys(("k", "\x1b[A", "\x1bOA"), -1),
@@ -49,12 +49,12 @@ _RESIZED: Final = "resized"
 #: Seconds to wait for the rest of a key: arrow keys send several bytes, Escape sends one.
 _TOGETHER: Final = 0.05
 
-#: Seconds between two looks at the size of the terminal.
+#: Seconds between two checks of the terminal's size.
 _CHECK_SIZE: Final = 0.2
 
 
 class Stepper:
-    """Shows events one by one, controlled by keys: one of them, from one of its lines on.
+    """Shows events one by one, controlled by keys.
 
     Args:
         screen: a terminal.
@@ -79,14 +79,14 @@ class Stepper:
         self._mark = mark
         self._full = full
         self._place = 0
-        #: The first line of the event that is shown, the last that can be, and the lines of a page.
+        #: The line of the event at the top, the last line that can be there, and the lines of a page.
         self._top = self._bottom = 0
         self._page = 1
-        #: A number or, after `/`, a text that is being typed; the text searched for; a note for one key.
+        #: What is being typed: a number or, after `/`, a text; the last text searched; a note until a key.
         self._typed = self._wanted = self._note = ""
 
     def run(self) -> None:
-        """Draw, and do what the keys say, until one leaves."""
+        """Draw the screen and act on each key, until one quits."""
         if not self._seqs:
             self._screen.line("no such events")
             return
@@ -154,7 +154,7 @@ class Stepper:
             printer.event(self._event(self._place), alone=True)
         body = captured.get().removesuffix("\n").split("\n")
         height = max(console.height - 3, 1)
-        # What came before gets at most a third of the screen.
+        # The earlier events get at most a third of the screen.
         rows = min(self._place, height // 3) if height > 3 else 0  # noqa: PLR2004
         before = range(self._place - rows, self._place)
         self._page = height - rows

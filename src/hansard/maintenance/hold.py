@@ -1,8 +1,8 @@
-"""Put sessions under a legal hold: until it is released, nothing of them is deleted, redacted or dropped.
+"""Put sessions under a legal hold, which prevents that they are deleted, redacted or dropped.
 
-A hold is an event of the session, and of each ancestor, whose events a fork shows. So the own control events
-of a session tell if it is held, and `check` needs no other session. The operations that remove something
-call it with the session's lock held, under which a hold is appended, too.
+A hold is an event in the session and in each of its ancestors, because a fork shows their events. So the
+control events in a session's log show whether it is held, and `check` reads no other log. Operations that
+remove something call `check` under the session's lock. A hold is appended under the same lock.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,12 @@ _KINDS = frozenset({SESSION_HELD, SESSION_RELEASED})
 
 
 def holds_of(events: list[Event]) -> dict[str, str]:
-    """Return the holds of a session, by its own events or its own control events; see `State.holds`."""
+    """Return the holds of a session from the events, or control events, of its log; see `State.holds`."""
     return fold.apply_all(fold.EMPTY, [event for event in events if event.kind in _KINDS]).holds
 
 
 def check(backend: Backend, session_id: str) -> None:
-    """Raise `Held` if a session is held, also in the trash. Of a damaged one, what can be read counts."""
+    """Raise `Held` if a session is held, in the trash or not. Of a damaged log, the valid events decide."""
     log = backend.log(session_id, from_trash=True)
     try:
         found = holds_of(log.reader().controls())
@@ -35,7 +35,7 @@ def check(backend: Backend, session_id: str) -> None:
 
 
 def check_inherited(reader: LogReader, seq: int) -> None:
-    """Raise `Held` if the ancestor of a fork that has the event at a seq, or a later one, is held."""
+    """Raise `Held` if a fork inherits the event at `seq`, or a later one, from a held ancestor."""
     for part in reader.inherited if isinstance(reader, ForkedReader) else ():
         if part.after < part.upto and part.upto >= seq:
             _refuse(part.reader.session_id, holds_of(part.reader.controls()))
@@ -54,9 +54,9 @@ def _refuse(session_id: str, found: dict[str, str]) -> None:
 
 
 def hold(backend: Backend, session_id: str, reason: str) -> Event:
-    """Hold a session and its ancestors; return the session's event, the stored one if that says the same.
+    """Hold a session and its ancestors; return its event: the stored one if it is held for this reason.
 
-    Without a reason, that of an earlier hold stays.
+    Without a reason, an earlier hold keeps its reason.
     """
     ancestors = _ancestors(backend, session_id)
     log = backend.log(session_id)
@@ -70,7 +70,7 @@ def hold(backend: Backend, session_id: str, reason: str) -> Event:
         event = _append(backend, session_id, SESSION_HELD, reason=reason)
     else:
         log.sync()
-    # Again: a concurrent `release` may have released them. From here on, none does (`_release_for`).
+    # Check them again: a concurrent `release` may have released them. Now none can (`_release_for`).
     _hold_ancestors(backend, session_id, reason, _ancestors(backend, session_id))
     return event
 
@@ -93,12 +93,12 @@ def _hold_ancestors(
 
 
 def release(backend: Backend, session_id: str) -> Event | None:
-    """End the hold of a session, and of its ancestors for it; return its event, None if it was not held."""
+    """End a session's hold, and those of its ancestors because of it; return its event, or None."""
     ancestors = _ancestors(backend, session_id)
     event = None
     for fork in holds_of(backend.log(session_id).reader().controls()):
         if fork:
-            # Left by a process that was killed while it held or released the fork, or by a copy without it.
+            # A process was killed while it held or released the fork, or the session was copied without it.
             _release_for(backend, session_id, fork)
         else:
             event = _append(backend, session_id, SESSION_RELEASED)
@@ -109,7 +109,7 @@ def release(backend: Backend, session_id: str) -> Event | None:
 
 
 def _release_for(backend: Backend, session_id: str, fork: str) -> None:
-    """End the hold of a session for a fork of it, unless the fork is held, perhaps again."""
+    """End the hold that a session has because of a fork, unless the fork is held (again)."""
     log = backend.unscoped.log(fork, from_trash=True)
 
     def check() -> None:

@@ -173,7 +173,7 @@ class _Plan:
         self._match = filters.workspace
         self._options = options
         self._graph = ForkGraph(backend)
-        #: Sessions that only their activity keeps.
+        #: Sessions that stay only because they were active since the cutoff.
         self._young: dict[str, SessionInfo] = {}
         self._workspaces: dict[str, str] = {}
         #: The live forks of each session.
@@ -190,7 +190,7 @@ class _Plan:
             if parent is not None and found.parent_created in {"", parent.created_stamp}:
                 self._children.setdefault(parent.id, []).append(found.info.id)
                 self._parents[found.info.id] = parent.id
-        #: All that this call considers, also what it keeps.
+        #: All sessions that this call considers, including those that it keeps.
         self._considered = dict(self.doomed)
 
     def _decide(self, found: Description) -> None:
@@ -206,7 +206,7 @@ class _Plan:
             self.kept[info.id] = f"belongs to the workspace {said.path}"
         else:
             self.doomed[info.id] = info
-            # The sessions of a moved workspace have different paths and one id.
+            # After a workspace was moved, its sessions have different paths, but the same workspace id.
             here = self._match is not None or said is None
             self._workspaces[info.id] = "" if here or said is None else said.key
             if info.held:
@@ -282,7 +282,7 @@ class _Plan:
             del self.kept[session_id]
             now = self._decide_by_log(session_id)
             if now is not None and now.updated_stamp > updated:
-                # Its log has what the index did not know.
+                # The log has events that the index has not read.
                 self.kept[session_id] = f"active since: {now.updated_stamp}"
             if session_id in self.kept:
                 self.doomed.pop(session_id, None)
@@ -374,12 +374,12 @@ def _archive_one(backend: Backend, plan: _Plan, info: SessionInfo) -> bool:
 
 
 class _Purges:
-    """Purges what has been in the trash since a cutoff, by the audit log."""
+    """Purges sessions that were moved to the trash before a cutoff, according to the audit log."""
 
     def __init__(self, backend: Backend, cutoff: str) -> None:
         self._backend = backend
         self._cutoff = cutoff
-        #: When each session was moved to the trash last, and what was known before each event.
+        #: When each session was last moved to the trash; and by event, the session and its entry before it.
         self._deleted: dict[str, str] = {}
         self._before: dict[int, tuple[str, str | None]] = {}
         self._read = 0
@@ -394,7 +394,7 @@ class _Purges:
             else:
                 children[session_id] = []
         for fork, forked in forks(self._backend) if children else ():
-            # An unreadable one may be a fork of each.
+            # A session that cannot be read may be a fork of any session.
             for parent in children if forked is None else (forked.parent,):
                 if parent in children and parent != fork:
                     children[parent].append(fork)
@@ -432,7 +432,7 @@ class _Purges:
         return "" if since < self._cutoff else f"in the trash since: {since}"
 
     def _since(self, session_id: str) -> str | None:
-        """Return when a session was moved to the trash, by the audit log as it is now."""
+        """Return when a session was moved to the trash, according to the current audit log."""
         for chunk in self._backend.internal(AUDIT).reader().read(self._read):
             for event in chunk.events():
                 self._add(event)

@@ -2,7 +2,7 @@
 
 The rules are those of OpenAI's chat and Responses, Anthropic and Google: calls with their results
 (`tool_calls.repair`), no message without content, reasoning only before what it led to, and a user and a
-model that alternate. What begins the list is the caller's choice: see `window`.
+model that alternate. The caller chooses the first message: see `window`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from hansard.message.parse import LABELS, parse, role_of
 
 Message = dict[str, Any]
 
-#: Members of a block that has nothing but a text.
+#: Members of a block that has only a text.
 _TEXT_BLOCK: Final = frozenset({"type", "text", "cache_control", "annotations"})
 #: Types of the calls that a message may hold; a chat's may lack it.
 _CALLS: Final = frozenset({"function", "custom", "tool_use"})
@@ -40,7 +40,7 @@ def accepted(messages: Sequence[Message]) -> list[Message]:
 
 
 def filled(view: Iterable[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
-    """Yield messages, each with its seq, without empty texts and doubled calls; leave out empty ones."""
+    """Yield messages, each with its seq, without empty texts and repeated calls; leave out empty ones."""
     for seq, message in view:
         changed = message
         for holder in ("content", "tool_calls"):
@@ -50,7 +50,7 @@ def filled(view: Iterable[tuple[int, Message]]) -> Iterator[tuple[int, Message]]
                 if len(kept) < len(held):
                     changed = changed | {holder: kept}
         if changed.get("partial") is True and isinstance(changed.get("tool_calls"), list):
-            # A call that was cut off was never made.
+            # The model never finished a call that was cut off.
             changed = changed | {"tool_calls": [*filter(_is_complete, changed["tool_calls"])]}
         if changed.get("tool_calls") == []:
             changed = {name: value for name, value in changed.items() if name != "tool_calls"}
@@ -59,7 +59,7 @@ def filled(view: Iterable[tuple[int, Message]]) -> Iterator[tuple[int, Message]]
 
 
 def _is_empty(message: Message) -> bool:
-    """Return whether a message of a speaker has nothing to send."""
+    """Return whether a message with a role has no content to send."""
     content = message.get("content")
     if isinstance(content, str) and content.strip():
         return False
@@ -87,7 +87,7 @@ def _is_blank(block: object) -> bool:
 
 
 def _unique(blocks: list[Any]) -> list[Any]:
-    """Leave out calls with the id of an earlier call of the same message, which is one call."""
+    """Leave out calls that repeat the id of an earlier call in the same message."""
     ids = [_call_id(block) for block in blocks]
     return [
         block

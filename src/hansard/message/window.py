@@ -1,7 +1,8 @@
 """Cut a view to its last messages, turns or tokens, or to its first ones.
 
-A cut never separates a call from its result, or reasoning from what it led to. Where a limit would, the cut
-moves to a later place, so that the limit holds. If nothing would be left, it moves back to the last place.
+A cut never separates a call from its result, or reasoning from what it led to. If a limit falls between
+these, the cut moves to a later message, and the limit still holds. If no message would be left, the cut
+moves back to the last place that is allowed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -48,10 +49,10 @@ def beginning(
     first: bool,  # noqa: FBT001
     summary: int | None,
 ) -> tuple[dict[int, Message], tuple[int, Message] | None, bool]:
-    """Return what to keep of a view's beginning, by seq, and the first message of the user after it.
+    """Return the messages to keep from a view's beginning, by seq, and the user's first message after them.
 
-    And whether all of that was found, so that later messages do not change it.
-    A message that is still streamed is not kept: it moves with each part.
+    The third value tells that both are final: later messages do not change them. A message that is still
+    streamed is not kept, because its seq changes with each part.
 
     Args:
         view: the messages of the view with their seqs, from the first one.
@@ -114,7 +115,7 @@ def window(
     if start_on is not None and not _begins(head, start_on):
         starts = [role_of(message) in start_on for message in messages]
     view = _View(messages, ends, alone, partial)
-    # A view without a message that may come first begins anywhere.
+    # If no message of the view may come first, the window may begin anywhere.
     cut = _cut(view, limits, starts) or (None if partial else _cut(view, limits, anywhere))
     if cut is None or first is None or any(message is first for message in view.kept(cut)):
         return None if cut is None else [*head, *view.kept(cut)]
@@ -153,7 +154,7 @@ class _Cut(NamedTuple):
     """Where a window begins."""
 
     place: int
-    #: The message that leads it.
+    #: An earlier message to put before it: the one that began its turn.
     lead: int | None = None
 
 
@@ -183,12 +184,12 @@ class _View(NamedTuple):
 
 
 def _cut(view: _View, limits: Limits, starts: Sequence[bool]) -> _Cut | None:
-    """Return where the window begins; None if that depends on earlier messages, or is nowhere."""
+    """Return where the window begins; None if earlier messages are needed, or no place is allowed."""
     wanted = _wanted(view.messages, limits)
     if view.partial and wanted == 0:
         return None
     cut = _legal_cut(view, limits, wanted, starts, -1)
-    # The call of a result that has none here may be among the earlier messages, or nowhere.
+    # A result without a call in these messages may have it in the earlier ones, or have none.
     if view.partial and cut != _legal_cut(view, limits, wanted, starts, view.alone):
         return None
     return cut
@@ -236,7 +237,7 @@ def _wanted(messages: Sequence[Message], limits: Limits) -> int:
 def _last_end(
     messages: Sequence[Message], ends: Sequence[int], reach: int, roles: Roles | None
 ) -> int:
-    """Return the last place that separates nothing and follows a message of a role; 0 if none does."""
+    """Return the last place that separates nothing and follows a message of these roles; 0: none."""
     found = 0
     for place, end in enumerate(ends):
         reach = max(reach, end)

@@ -1,1 +1,1 @@
-"""Read a store from outside: a server of tools for agents. It changes no session."""
+"""Show the sessions of a store: as pages for people, and as tools for agents. No session is changed."""

@@ -16,11 +16,11 @@ from hansard.viewer.guard import HEADERS
 #: Entries of a page.
 _ENTRIES: Final = 200
 
-#: Where links to pages that are not written lead, until they are removed.
+#: The address of pages that are not written; links to it are removed.
 _NOWHERE: Final = "nowhere:"
 _LINK: Final = re.compile(rf'<a [^>]*href="{_NOWHERE}"[^>]*>(.*?)</a>', re.DOTALL)
 
-#: What a page may load, without what only the header of an answer can forbid.
+#: What a page may load. The rest of the policy works only in the headers of a server.
 _POLICY: Final = HEADERS["Content-Security-Policy"].partition("; connect-src")[0]
 
 
@@ -31,7 +31,7 @@ class _Written(NamedTuple):
     firsts: list[int]
 
     def file(self, number: int) -> str:
-        """Return the name of a page: the last one has the session's. No name of a session has a `+`."""
+        """Return the file name of a page. The last page is named like the session, which never has a `+`."""
         name = f"{self.name}+" if self.name.lower() == "index" else self.name
         return f"{name}.html" if number == len(self.firsts) - 1 else f"{name}+{number + 1}.html"
 
@@ -44,7 +44,7 @@ class _Addresses(NamedTuple):
     written: dict[str, _Written]
 
     def url(self, page: str, **values: Any) -> str:
-        """Return the file of a page; for a picture, write it first."""
+        """Return the file name of a page or a picture; write the picture."""
         found = self.written.get(values.get("id", ""))
         if not page:
             return "index.html"

@@ -1,7 +1,7 @@
-"""Decide which requests `hansard serve` answers, and which headers all answers have.
+"""Decide which requests `hansard serve` answers, and which headers all responses have.
 
-A page in the browser can send requests to any address of this machine, and a name that an attacker owns can
-be made to lead here. So each request needs an expected Host, no foreign Origin, and the cookie that only the
+Any page in the browser can send requests to any address of this machine, and an attacker can point a domain
+name at it. So each request needs an expected Host, no foreign Origin, and the cookie that only the
 printed address sets. Everything else is refused before a handler sees it.
 """
 

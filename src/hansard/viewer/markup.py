@@ -1,7 +1,7 @@
 """Render what people, models and tools wrote as HTML that is safe to show.
 
-The text is hostile. Markdown is rendered without HTML, pictures, and links that do not lead to the web or to
-a mail address. All else is escaped, and control characters are shown as escapes.
+The text may be hostile. Markdown is rendered without HTML and pictures, and only with links to the web or to
+mail addresses. Everything else is escaped, and control characters are shown as escapes.
 """
 
 import base64
@@ -50,7 +50,7 @@ _PICTURES: Final = {
     b"RIFF": "image/webp",
 }
 
-#: The usage of a turn, at the end of its note.
+#: The tokens in a transcript's line about a turn's usage.
 _USAGE: Final = re.compile(r"(?s)(.*): (\d+) tokens in, (\d+) out(?:, .*)?")
 
 
@@ -100,8 +100,8 @@ class PageItem(NamedTuple):
         role: the class of the speaker; empty for an event that is not a message.
         prompt: a person wrote it.
         pictures: number of pictures.
-        usage: what was recorded after it.
-        notes: what was noted about it.
+        usage: the usage that was recorded after it.
+        notes: the notes about it.
     """
 
     seq: int
@@ -236,7 +236,7 @@ def _part(part: ContentPart, results: Mapping[str, tuple[int, ContentPart]], *, 
 
 
 def _preview(part: ContentPart, text: str) -> str:
-    """Return what tells most about a part, in one line."""
+    """Return a preview of a part, in one line."""
     if part.kind == "call":
         found = arguments(part)
         telling = next((found[key] for key in _TELLING if isinstance(found.get(key), str)), None)

@@ -1,8 +1,8 @@
 """Serve a store to agents over the Model Context Protocol: search, list, read and compare sessions.
 
-Each result is JSON of bounded size. It is redacted as `session.share` does it, and says that it quotes stored
-conversations. A client, and the model that it serves, may not be trusted: whatever it requests, a server
-answers for the sessions of its scope only, and the store is never written, except for its index.
+Each result is JSON of bounded size. It is redacted like `session.share`, and states that it quotes stored
+conversations. Clients, and the models that they serve, are not trusted: a server reads only the sessions of
+its scope, and writes nothing to the store except its index.
 """
 
 import json
@@ -26,12 +26,13 @@ from hansard.event import secrets
 from hansard.message.parse import parse
 from hansard.state.view import View
 
-#: Maximum bytes of a result's entries, of one member of any other, and characters of one text.
+#: Maximum bytes of all entries of a page; maximum bytes of one member of another result; maximum characters
+#: of one text.
 LARGEST: Final = 40_000
 _MEMBER: Final = 12_000
 _LONGEST: Final = 3_000
 
-#: Maximum entries of a page, and hits that are searched for those of one workspace.
+#: Maximum entries of a page; maximum hits of the store that are read to find those of one workspace.
 _MOST: Final = 200
 _SEARCHED: Final = 3_200
 
@@ -320,7 +321,7 @@ def server(scope: Scope) -> MCPServer[Any]:
         scope.compare_sessions,
     ):
         made.tool(annotations=_READS, structured_output=False)(_answering(call, ToolError))
-    # An id may hold what would be a traversal in a path. It is not used as one.
+    # An id may contain `..`, and is never used as a path.
     made.resource(
         "hansard://session/{id}",
         name="session",
@@ -345,7 +346,7 @@ def _answering(
         text = msgspec.json.encode(found).decode()
         return _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
-    # The name of the wrapper's result decides the schema of the tool.
+    # The SDK derives the schema of the tool's result from the annotation.
     answer.__annotations__ = {**call.__annotations__, "return": str}
     return answer
 
@@ -357,7 +358,7 @@ def _within(limit: int, most: int) -> int:
 
 
 def _cite(session_id: str, *seqs: int) -> str:
-    """Return a citation: a session, and the first and last of some seqs; 0 is the session itself."""
+    """Return a citation of a session, or of its events from the first to the last of `seqs`."""
     first, last = (seqs[0], seqs[-1]) if seqs else (0, 0)
     place = "" if not last else f"#e{first}" if first == last else f"#e{first}-e{last}"
     return f"hansard://session/{quote(session_id, safe='')}{place}"

@@ -25,14 +25,14 @@ from hansard.state.view import VIEWS, View
 from hansard.viewer import markup
 from hansard.viewer.markup import PageItem
 
-#: Entries of a page of a session, sessions of a page of the list, and hits of a search.
+#: Entries on a session's page, sessions on a page of the list, and hits on the page of a search.
 WINDOW: Final = 50
 _LISTED: Final = 50
 _HITS: Final = 50
-#: Maximum entries that a filter reads for one page, and messages of each side that a comparison shows.
+#: Maximum entries that a filter reads for one page; maximum messages that a comparison shows of each side.
 _SCANNED: Final = 2_000
 _COMPARED: Final = 100
-#: Shared messages that a comparison can unfold.
+#: Maximum shared messages that a comparison can unfold.
 _SHARED: Final = 20
 
 Query = Mapping[str, str]
@@ -131,7 +131,7 @@ def sessions(site: Site, query: Query) -> dict[str, Any]:
     }
 
 
-#: The filters of the list, as `hansard ls` has them; which sessions it shows; and the most in a tree.
+#: The filters of the list, like those of `hansard ls`; the choices of `show`; maximum sessions of a tree.
 _FILTERS: Final = ("title", "prefix", "parent", "workspace", "since", "until", "where", "show")
 _SHOWN: Final[dict[str, dict[str, bool | None]]] = {
     "": {"archived": False},
@@ -178,7 +178,7 @@ def _tree(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def newest(site: Site) -> list[Any]:
-    """Return what changes when the list does."""
+    """Return values that change when the list changes."""
     page = site.store.sessions(order="-updated", limit=_LISTED)
     return [(info.id, info.seq, info.damaged) for info in page.items]
 
@@ -386,7 +386,7 @@ def _rail(items: list[PageItem]) -> list[tuple[int, int, int, int]]:
     ]
 
 
-#: Seconds without an entry that are named on the page, and that a call takes at least to be listed.
+#: Minimum seconds of a pause, and of a call, to be shown on the page.
 _IDLE: Final = 60.0
 _NOTABLE: Final = 0.05
 
@@ -395,7 +395,7 @@ class Lane(NamedTuple):
     """How long things took, in seconds.
 
     Attributes:
-        gaps: what passed before an item, where it is much.
+        gaps: the pause before an item, if it is long.
         turns: from a prompt to the last entry before the next one.
         calls: from a call to its result, by the seq of the result.
         tools: the calls of each tool, added up, the longest first.
@@ -641,7 +641,7 @@ def _hit(site: Site, hit: "hansard.Hit") -> dict[str, Any]:
     """Return a hit, with its snippet in pieces: text, and whether it matched."""
     snippet = site.clean(hit.snippet)
     pieces, end = [], 0
-    # Where a credential was replaced, the places of the matches are others.
+    # If a credential was replaced, the matches are at different places, which are not known.
     for start, stop in hit.matches if snippet == hit.snippet else ():
         pieces += [(snippet[end:start], False), (snippet[start:stop], True)]
         end = stop

@@ -28,7 +28,7 @@ from hansard.viewer import pages
 from hansard.viewer.guard import Guard
 from hansard.viewer.pages import Site
 
-#: Seconds between two looks at a session or a list that is watched, and two signs of life to its reader.
+#: Seconds between two checks of a watched session, of a watched list, and between two keep-alive comments.
 _POLL: Final = 0.2
 _LIST_POLL: Final = 1.0
 _ALIVE: Final = 15.0
@@ -86,7 +86,7 @@ class _App:
         self._watched = 0
 
     def application(self) -> Starlette:
-        """Return what is where, and what shows errors."""
+        """Return the routes, and the handlers that show errors."""
         failures = (hansard.HansardError, ValueError, RecursionError)
         handlers: dict[Any, Any] = {404: self._missing, **dict.fromkeys(failures, self._failed)}
         routes: list[BaseRoute] = [
@@ -138,7 +138,7 @@ class _App:
         return StreamingResponse(self._news(look, pause), media_type="text/event-stream")
 
     async def _news(self, look: Callable[[], object], pause: float) -> AsyncIterator[bytes]:
-        """Yield what a look finds whenever it changes, as server-sent events."""
+        """Yield the result of `look` whenever it changes, as server-sent events."""
         self._watched += 1
         try:
             known: object = None

@@ -58,7 +58,7 @@ def fork(call: Call, session_id: str, child: str | None, at: arguments.Place | N
     'revert support/42 "before tools"  # come back to it',
 )
 @arguments.session_argument
-@click.argument("label", required=False)
+@click.argument("label", metavar="[NAME]", required=False)
 def snapshot(call: Call, session_id: str, label: str | None) -> None:
     """Name the current point, or list names.
 
@@ -152,8 +152,8 @@ def redact(
 def hold(call: Call, session_ids: tuple[str, ...], reason: str, *, release: bool) -> None:
     """Put sessions under a legal hold.
 
-    Until it is released, nothing of them is deleted, pruned, redacted or dropped, and compaction erases
-    nothing. The ancestors of a fork are held with it. With --json: one document.
+    Held sessions cannot be deleted, pruned, redacted or dropped, and compaction erases nothing of them. The
+    ancestors of a fork are held with it. With --json: one document.
     """
     if release and reason:
         raise click.UsageError("--release and --reason exclude each other")
@@ -277,7 +277,7 @@ def _check_prune(
     "--max-size",
     type=arguments.SIZE,
     metavar="SIZE",
-    help="Then the longest inactive, until SIZE is left, such as 10GB",
+    help="Also move the longest inactive, until SIZE is left, such as 10GB",
 )
 @click.option("--policy", is_flag=True, help="Apply the stored policy")
 @click.option(

@@ -20,7 +20,8 @@ from hansard.cli.screen import many
 def verify(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | None:
     """Check sessions for damage.
 
-    Checks every byte, and changes nothing. What a crash leaves is a note, not damage.
+    Checks every byte, and changes nothing. An incomplete last record, as a crash leaves it, is reported as a
+    note, not as damage.
 
     With --json: one document with all findings. Exit 1 if a session is damaged.
     """
