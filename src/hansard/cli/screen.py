@@ -388,9 +388,9 @@ def size(number: float) -> str:
 
 def rounded(number: int) -> str:
     """Return a number, abbreviated."""
-    for unit, name in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
-        if number >= unit:
-            return f"{number / (1000 if name == 'k' else unit):.1f}{name}"
+    for least, unit, name in ((999_950_000, 10**9, "G"), (999_950, 10**6, "M"), (10**4, 1000, "k")):
+        if number >= least:
+            return f"{number / unit:.1f}{name}"
     return f"{number:,}"
 
 

@@ -15,7 +15,7 @@ import msgspec
 from markupsafe import Markup
 
 import hansard
-from hansard.message.parse import ROLES, ContentPart, ParsedMessage, parse
+from hansard.message.parse import ROLES, ContentPart, ParsedMessage, failed, parse
 from hansard.transfer.markdown import renderer
 from hansard.transfer.transcript import visible
 
@@ -37,9 +37,11 @@ _PREVIEW: Final = 110
 
 #: Arguments that tell most about a call, in order of preference.
 _TELLING: Final = (
-    "command", "cmd", "file_path", "path", "filename", "file", "query", "pattern", "url", "sql", "code",
+    "command", "cmd", "file_path", "pattern", "query", "url", "sql", "path", "filename", "file", "code",
     "prompt", "description", "text", "name", "id",
 )  # fmt: skip
+#: What is left over of a result that has its call.
+_FAILURES: Final = ({"is_error": True}, {"is_error": False})
 _FILES: Final = ("file_path", "path", "filename", "file", "notebook_path")
 
 #: The pictures that are shown, by their first bytes. SVG is not one of them: it can hold scripts.
@@ -65,6 +67,7 @@ class Part(NamedTuple):
         cut: number of characters that are not shown.
         result: the result of a call, if it is on the same page.
         result_seq: the seq of its message.
+        failed: its framework says that the call failed.
     """
 
     kind: str
@@ -74,6 +77,7 @@ class Part(NamedTuple):
     cut: int = 0
     result: "Part | None" = None
     result_seq: int = 0
+    failed: bool = False
 
 
 class UsageOfTurn(NamedTuple):
@@ -137,16 +141,17 @@ class PageItem(NamedTuple):
 def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) -> list[PageItem]:
     """Return entries for the page: results at their calls, and usage at its message."""
     parsed = {entry.seq: parse(entry.message) for entry in entries if entry.message is not None}
-    results = _results(parsed)
+    results = _results(entries, parsed)
     placed = {id(part) for _, part in results.values()}
     found: list[PageItem] = []
     for entry in entries:
         usage = _usage(entry)
         if entry.message is not None:
             message = parsed[entry.seq]
-            parts = [
-                part for part in message.shown(full=not message.parts) if id(part) not in placed
-            ]
+            every = message.shown(full=not message.parts)
+            parts = [part for part in every if id(part) not in placed]
+            if len(parts) < len(every):  # a call shows whether it failed
+                parts = [part for part in parts if part.value not in _FAILURES]
             if parts or not message.parts:  # otherwise each part is shown at its call
                 shown = [
                     _part(part, results, raw=raw)
@@ -177,16 +182,21 @@ def _add_note(found: list[PageItem], entry: "hansard.TranscriptEntry") -> None:
     found[place] = found[place]._replace(notes=[*found[place].notes, note])
 
 
-def _results(parsed: Mapping[int, ParsedMessage]) -> dict[str, tuple[int, ContentPart]]:
+_Results = dict[str, tuple["hansard.TranscriptEntry", ContentPart]]
+
+
+def _results(
+    entries: "Sequence[hansard.TranscriptEntry]", parsed: Mapping[int, ParsedMessage]
+) -> _Results:
     """Return the results whose calls came before them, by the ids of the calls."""
-    results: dict[str, tuple[int, ContentPart]] = {}
+    results: _Results = {}
     calls: set[str] = set()
-    for seq, message in parsed.items():
-        for part in message.parts:
+    for entry in entries:
+        for part in parsed[entry.seq].parts if entry.seq in parsed else ():
             if part.kind == "call" and part.call_id:
                 calls.add(part.call_id)
             elif part.kind == "result" and part.call_id in calls:
-                results.setdefault(part.call_id, (seq, part))
+                results.setdefault(part.call_id, (entry, part))
     return results
 
 
@@ -215,7 +225,7 @@ def _usage(entry: "hansard.TranscriptEntry") -> UsageOfTurn | None:
     return UsageOfTurn(entry.seq, found[1], int(found[2]), int(found[3]))
 
 
-def _part(part: ContentPart, results: Mapping[str, tuple[int, ContentPart]], *, raw: bool) -> Part:
+def _part(part: ContentPart, results: _Results, *, raw: bool) -> Part:
     """Return a part, a call with its result."""
     text = part.pretty
     cut = max(len(text) - _LONGEST, 0)
@@ -231,8 +241,9 @@ def _part(part: ContentPart, results: Mapping[str, tuple[int, ContentPart]], *, 
     made = Part(part.kind, shown, part.name, _preview(part, text), cut)
     if part.kind != "call" or part.call_id not in results:
         return made
-    seq, result = results[part.call_id]
-    return made._replace(result=_part(result, {}, raw=raw), result_seq=seq)
+    entry, result = results[part.call_id]
+    bad = failed(entry.message or {}, result)
+    return made._replace(result=_part(result, {}, raw=raw), result_seq=entry.seq, failed=bad)
 
 
 def _preview(part: ContentPart, text: str) -> str:

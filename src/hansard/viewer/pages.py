@@ -36,7 +36,8 @@ _COMPARED: Final = 100
 _SHARED: Final = 20
 
 Query = Mapping[str, str]
-Entry = "hansard.TranscriptEntry"
+#: Entries, and the seqs that lead to those before and after them.
+Found = tuple[list["hansard.TranscriptEntry"], int | None, int | None]
 
 ORDERS: Final = {
     "-updated": "last activity",
@@ -203,6 +204,8 @@ def row(site: Site, info: "hansard.SessionInfo") -> dict[str, Any]:
 def session(site: Site, query: Query) -> dict[str, Any]:
     """Show a window of a session."""
     found = site.session(query)
+    if answer := _number(query, "saw"):
+        query = {**query, "view": "model", "at": str(_began(found, answer) - 1)}
     view = _view(query)
     at = _point(query.get("at"))
     role, tool = query.get("role", ""), query.get("tool", "")
@@ -210,6 +213,7 @@ def session(site: Site, query: Query) -> dict[str, Any]:
     entries, earlier, later = _window(site, found, query, view, at, wanted)
     state = found.state(at) if at else _now(site, found)
     items = markup.items(entries, raw="raw" in query)
+    lane = _lane(items, entries)
     keep = {key: value for key, value in query.items() if key in _KEPT and value}
     return {
         **_head(site, found, state),
@@ -233,7 +237,7 @@ def session(site: Site, query: Query) -> dict[str, Any]:
         "filtered": bool(role or tool),
         "around": query.get("around", ""),
         "rail": _rail(items),
-        "lane": _lane(items, entries),
+        "lane": lane._replace(gaps={}, turns={}) if wanted else lane,
         "branches": {}
         if site.static or "part" in query
         else _branches(site, state if at else None, found, items, later),
@@ -306,12 +310,15 @@ def _number(query: Query, name: str) -> int | None:
 
 
 def _filter(role: str, tool: str) -> Callable[["hansard.TranscriptEntry"], bool] | None:
-    """Return whether an entry is wanted; None if all are."""
+    """Return whether an entry is wanted; None if all are. A result is if its call was."""
+    calls: set[str] = set()
 
     def wanted(entry: "hansard.TranscriptEntry") -> bool:
         parsed = parse(entry.message or {})
-        named = not tool or any(part.name == tool for part in parsed.parts)
-        return entry.message is not None and named and role in {"", parsed.role}
+        named = [part for part in parsed.parts if part.name == tool]
+        calls.update(part.call_id for part in named if part.call_id)
+        fits = not tool or bool(named) or any(part.call_id in calls for part in parsed.parts)
+        return entry.message is not None and fits and role in {"", parsed.role}
 
     return wanted if role or tool else None
 
@@ -323,19 +330,21 @@ def _window(
     view: View,
     at: "int | str | datetime | None",
     wanted: Callable[["hansard.TranscriptEntry"], bool] | None,
-) -> "tuple[list[hansard.TranscriptEntry], int | None, int | None]":
-    """Return the entries of a window, and the seqs that lead to those before and after them."""
+) -> Found:
+    """Return the entries of a window."""
     before, after, around = (_number(query, name) for name in ("before", "after", "around"))
 
-    def page(
-        count: int, before: int | None, after: int | None
-    ) -> "tuple[list[hansard.TranscriptEntry], int | None, int | None]":
+    def page(count: int, before: int | None, after: int | None) -> Found:
         entries: list[hansard.TranscriptEntry] = []
+        others: list[hansard.TranscriptEntry] = []
         for _ in range(_SCANNED // site.window):
             read = found.transcript(
                 count, before=before, after=after, at=at, view=view, redacted=site.redacted
             )
-            kept = [entry for entry in read.entries if wanted is None or wanted(entry)]
+            seen = [*read.entries, *others]
+            kept = [entry for entry in seen if wanted is None or wanted(entry)]
+            if wanted and after is None:  # going back, a call comes after its result
+                others = [entry for entry in read.entries if not wanted(entry)]
             entries = kept + entries if after is None else entries + kept
             more = read.earlier if after is None else read.later
             if len(entries) >= count or more is None:
@@ -417,10 +426,12 @@ def _lane(items: list[PageItem], entries: "Iterable[hansard.TranscriptEntry]") -
         one, other = times.get(before), times.get(after)
         return max((other - one).total_seconds(), 0.0) if one and other else 0.0
 
-    gaps = {b.seq: passed(a.seq, b.seq) for a, b in pairwise(items)}
+    # A result is shown at its call, with the time that it took: it ends a pause all the same.
+    gaps = {b: passed(a, b) for a, b in pairwise(times)}
     prompts = [item.seq for item in items if item.prompt]
     ends = [max((seq for seq in times if seq < end), default=0) for end in prompts[1:]]
     ends.append(max(times, default=0))
+    turns = {seq: passed(seq, end) for seq, end in zip(prompts, ends, strict=False)}
     calls: dict[int, float] = {}
     tools: dict[str, float] = {}
     slowest: tuple[int, str, float] | None = None
@@ -433,11 +444,7 @@ def _lane(items: list[PageItem], entries: "Iterable[hansard.TranscriptEntry]") -
                 slowest = max(slowest or (0, "", 0.0), (item.seq, part.name, took), key=_LAST)
     return Lane(
         {seq: gap for seq, gap in gaps.items() if gap >= _IDLE},
-        {
-            seq: took
-            for seq, end in zip(prompts, ends, strict=False)
-            if (took := passed(seq, end)) >= _NOTABLE
-        },
+        {seq: took for seq, took in turns.items() if took >= _NOTABLE},
         calls,
         sorted(tools.items(), key=_LAST, reverse=True)[:10],
         slowest,
@@ -473,17 +480,13 @@ def _branches(
     return placed
 
 
-def _files(entries: "Iterable[hansard.TranscriptEntry]") -> dict[str, list[int]]:
+def _files(entries: "Iterable[hansard.TranscriptEntry]") -> dict[str, dict[int, None]]:
     """Return the files that tool calls name, each with the seqs of the messages."""
-    touched: dict[str, list[int]] = {}
+    touched: dict[str, dict[int, None]] = {}
     for entry in entries:
-        if entry.message is None:
-            continue
-        for part in parse(entry.message).parts:
+        for part in parse(entry.message).parts if entry.message is not None else ():
             for path in markup.files(part) if part.kind == "call" else ():
-                seqs = touched.setdefault(path[:300], [])
-                if entry.seq not in seqs:
-                    seqs.append(entry.seq)
+                touched.setdefault(path[:300], {})[entry.seq] = None
     return dict(sorted(touched.items()))
 
 
@@ -512,6 +515,13 @@ def picture(site: Site, query: Query) -> tuple[str, bytes]:
     if place >= len(shown):
         raise hansard.InvalidEvent(f"event {found.seq} has {len(shown)} pictures")
     return shown[place]
+
+
+def _began(found: "hansard.Session", seq: int) -> int:
+    """Return the seq of a message, or of its first part if it was streamed."""
+    stream = _event(found, seq).data.get("stream")
+    parts = (event.seq for event in found.events() if event.data.get("stream") == stream)
+    return next(parts) if stream else seq
 
 
 def _event(found: "hansard.Session", seq: int) -> "hansard.Event":
@@ -658,10 +668,9 @@ def stats(site: Site, query: Query) -> dict[str, Any]:
     prefix = query.get("prefix", "")
     found = site.store.stats(prefix=prefix)
     largest = site.store.sessions(prefix=prefix, order="-bytes", limit=10).items
-    last = date.fromisoformat(max(found.days, default="1970-01-01"))
-    known = [date.fromisoformat(day) for day in found.days]
-    first = max(min(known, default=last), last - timedelta(days=59))
-    length = max((last - first).days, 13)
+    known = [date.fromisoformat(day) for day in found.days or ("1970-01-01",)]
+    last = max(known)
+    length = max(min((last - min(known)).days, 59), 13)
     names = [f"{last - timedelta(days=back)}" for back in range(length, -1, -1)]
     days = [(day, found.days.get(day, hansard.DayStats())) for day in names]
     plots = [

@@ -1,0 +1,153 @@
+"""What the pages read from a store, without a server."""
+
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import hansard
+from hansard.cli.screen import rounded
+from hansard.viewer import pages
+from hansard.viewer.pages import Site
+
+
+@pytest.fixture
+def store() -> Iterator[hansard.Store]:
+    """Return an empty store."""
+    with hansard.open("memory:") as opened:
+        yield opened
+
+
+def _call(id: str, name: str = "shell") -> dict[str, Any]:
+    call = {"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def _result(id: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": id, "content": "ok"}
+
+
+def test_what_the_model_saw_before_a_streamed_answer(store: hansard.Store) -> None:
+    """It has no part of the answer, also if other events came between the parts."""
+    session = store.session("a")
+    session.add_message({"role": "user", "content": "say it"})
+    with session.stream(role="assistant") as stream:
+        stream.write("first")
+        stream.flush()
+        session.append("x.todo", {"n": 1})
+        stream.write("second")
+        stream.flush()
+    last = session.seq
+    shown = pages.session(Site(store, ""), {"id": "a", "saw": f"{last}"})
+    assert [item.seq for item in shown["items"]] == [1]
+    assert (shown["at"], shown["view"], shown["model_view"]["messages"]) == ("1", "model", 1)
+    whole = pages.session(Site(store, ""), {"id": "a", "view": "model"})
+    assert whole["model_view"]["messages"] == 2
+    plain = session.add_message({"role": "assistant", "content": "third"})
+    shown = pages.session(Site(store, ""), {"id": "a", "saw": f"{plain.seq}"})
+    assert (shown["at"], shown["model_view"]["messages"]) == (f"{last}", 2)
+
+
+@pytest.mark.parametrize("query", [{}, {"after": "0"}, {"before": "60"}, {"around": "31"}])
+def test_the_calls_of_a_tool_have_their_results(
+    store: hansard.Store, query: dict[str, str]
+) -> None:
+    """A filter by tool keeps the results, which do not name it, also where a page ends between them."""
+    session = store.session("a")
+    session.add_message({"role": "user", "content": "go"})
+    for number in range(30):
+        session.add_messages([_call(f"c{number}"), _result(f"c{number}")])
+        if number % 3 == 0:
+            session.add_messages([_call(f"d{number}", "other"), _result(f"d{number}")])
+    for window in (4, 5):
+        shown = pages.session(Site(store, "", window=window), {"id": "a", "tool": "shell", **query})
+        items = shown["items"]
+        assert {(part.kind, part.name) for item in items for part in item.parts} == {
+            ("call", "shell")
+        }
+        called = [(item.seq, item.parts[0].result_seq) for item in items]
+        assert called == sorted(called)
+        assert [result for _, result in called[:-1]] == [seq + 1 for seq, _ in called[:-1]]
+
+
+def test_a_long_call_is_not_a_pause(store: hansard.Store) -> None:
+    """The time of a call is at the call; a pause is what passed after the result. A filter has neither."""
+    session = store.session("a")
+    said = {"role": "user", "content": "go"}
+    times = {
+        0: said,
+        1: _call("c"),
+        101: _result("c"),
+        102: {**said, "role": "assistant"},
+        202: said,
+    }
+    for seconds, message in times.items():
+        now = (1_790_000_000 + seconds) * 10**9
+        clock = SimpleNamespace(
+            time_ns=lambda now=now: now, strftime=time.strftime, gmtime=time.gmtime
+        )
+        with mock.patch("hansard.log.format.clock", clock):
+            session.add_message(message)
+    lane = pages.session(Site(store, ""), {"id": "a"})["lane"]
+    known = {item: lane.gaps[item] for item in (1, 2, 4, 5) if item in lane.gaps}
+    assert (known, lane.calls) == ({5: 100.0}, {3: 100.0})
+    lane = pages.session(Site(store, ""), {"id": "a", "role": "user"})["lane"]
+    assert (lane.gaps, lane.turns) == ({}, {})
+
+
+def test_a_call_says_that_it_failed(store: hansard.Store) -> None:
+    """A failure is shown at its call, and what is left over of its result is no message."""
+    session = store.session("a")
+    use = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
+    failure = {"type": "tool_result", "tool_use_id": "t", "content": "no", "is_error": True}
+    session.add_message({"role": "assistant", "content": [use]})
+    session.add_message({"role": "user", "content": [failure]})
+    (item,) = pages.session(Site(store, ""), {"id": "a"})["items"]
+    assert item.parts[0].failed
+    (alone,) = pages.session(Site(store, ""), {"id": "a", "role": "user"})["items"]
+    assert [part.kind for part in alone.parts] == ["result", "data"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "preview"),
+    [
+        ('{"path": "src", "pattern": "def main"}', "def main"),
+        ('{"file_path": "a.py", "content": "x"}', "a.py"),
+        ('{"command": "ls -l", "description": "list"}', "ls -l"),
+        ('{"n": 1}', '{ "n": 1 }'),
+    ],
+)
+def test_a_folded_call_shows_its_most_telling_argument(
+    store: hansard.Store, arguments: str, preview: str
+) -> None:
+    """What was looked for tells more than where; a call without a known argument shows all of them."""
+    call = _call("c")
+    call["tool_calls"][0]["function"]["arguments"] = arguments
+    store.session("a").add_message(call)
+    (item,) = pages.session(Site(store, ""), {"id": "a"})["items"]
+    assert item.parts[0].preview == preview
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("0", "–"),
+        ("0.07200000000000001", "0.072"),
+        ("0.00003", "0.00003"),
+        ("12.5", "12.5"),
+        ("12345.6", "12,345.6"),
+    ],
+)
+def test_costs_are_shown_as_the_command_shows_them(amount: str, text: str) -> None:
+    """No exponent and no trailing zeros."""
+    assert pages.money(Decimal(amount)) == text
+
+
+def test_numbers_are_abbreviated_without_a_thousand_thousands() -> None:
+    """What rounds to the next unit has the next unit."""
+    found = [rounded(number) for number in (9_999, 10_000, 999_999, 1_000_000, 999_999_999)]
+    assert found == ["9,999", "10.0k", "1.0M", "1.0M", "1.0G"]
