@@ -146,6 +146,20 @@ def _fill(store: hansard.Store) -> None:
                 "content": [{"type": text[:20].replace("\ud800", ""), "text": "x"}],
             }
         )
+    words = store.create(
+        "words", metadata={"title": "T" * 200, "model": "m" * 90, "k" * 60: "v" * 300}
+    )
+    words.add_message({"role": "user", "content": "w" * 900 + f"\n\n# {'H' * 90}\n\n`{'c' * 300}`"})
+    edit = {"file_path": f"/{'d' * 200}/a.py", "text": "line\n" * 90}
+    words.add_message(
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "w1", "name": "t" * 90, "input": edit}],
+        }
+    )
+    failure = {"type": "tool_result", "tool_use_id": "w1", "content": "r" * 900, "is_error": True}
+    words.add_message({"role": "user", "content": [failure]})
+    words.record_usage(model="m" * 90, input_tokens=12_345_678, output_tokens=999_999, cost=12.5)
     for id in IDS:
         try:
             store.session(id).add_message({"role": HOSTILE[0], "content": "an id"})

@@ -410,7 +410,9 @@ def test_a_store_that_is_damaged_while_it_is_shown(tmp_path: Path, serve: Serve)
     assert one.page("session", id="b").status == 200
     assert one.page("").status == 200
     assert one.page("health", verify="1").status == 200
-    assert "checksum" in one.page("health", verify="1").text
+    verified = one.page("health", verify="1").text
+    assert "checksum" in verified
+    assert "Damage in 1 of 2 sessions." in verified
 
 
 def test_an_interrupt_ends_open_pages_quietly(data: Path, serve: Serve) -> None:

@@ -100,6 +100,15 @@ function fold() {
   for (const part of parts) part.open = open;
 }
 
+// The keyboard reaches what scrolls inside the page.
+function reach() {
+  for (const one of all("pre, table")) {
+    if (one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1) one.tabIndex = 0;
+  }
+}
+for (const name of ["toggle", "resize"]) addEventListener(name, reach, true);
+reach();
+
 const help = $("#help");
 const keys = {
   j: () => move(".item", 1),
@@ -242,6 +251,7 @@ async function update(seq) {
       }
       known = asked;
       stream.dataset.last = asked;
+      reach();
       if (low) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
       else if (added) $("#pill").hidden = false;
     }
