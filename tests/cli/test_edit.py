@@ -40,20 +40,24 @@ def test_prune_takes_a_size_and_ages(store: Path) -> None:
     """`prune --max-size` takes units; nothing is done without an option that requests it."""
     assert hansard("prune", "--archived", store=store).code == 2
     assert hansard("prune", "--max-size", "ten", store=store).code == 2
-    assert hansard("prune", "--purge-trash", "0d", store=store).code == 2
+    for nothing in (("--purge-trash", "0d"), ("--max-size", "0")):
+        done = hansard("prune", *nothing, store=store)
+        assert (done.code, f"{nothing[0]} must be greater than 0" in done.err) == (2, True)
     dry = hansard("prune", "--max-size", "10GB", "--dry-run", "--json", store=store).json
     assert dry["pruned"] == []
     young = hansard("prune", "--older-than", "9999d", "--dry-run", store=store).out
     assert re.search(r"\d kept: active since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", young)
     dry = hansard(
-        "prune", "--max-size", "0", "--all-workspaces", "--dry-run", "--json", store=store
+        "prune", "--max-size", "1", "--all-workspaces", "--dry-run", "--json", store=store
     ).json
     assert "agent/1" in dry["pruned"]
     assert dry["archived"] == dry["purged"] == []
     policy = ("prune", "--max-size", "10GB", "--purge-trash", "7d", "--set-policy")
     assert hansard(*policy, "--dry-run", store=store).code == 2
     assert hansard("prune", "--policy", store=store).err.endswith("set one with --set-policy\n")
-    assert "would be moved" in hansard(*policy, store=store).out
+    out = hansard(*policy, store=store).out
+    assert "would be moved" in out
+    assert "stored as the policy; `hansard prune --policy` applies it" in out
     assert hansard("prune", "--policy", "--max-size", "1", store=store).code == 2
     assert hansard("prune", "--policy", "--json", store=store).json["dry_run"] is False
     with library.open(store, read_only=True) as opened:

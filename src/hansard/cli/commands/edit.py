@@ -243,7 +243,8 @@ def _check_prune(
 ) -> None:
     """Raise for options of `prune` that exclude each other, or that request nothing."""
     problem = None
-    nothing = [name for name, value in options.items() if value == timedelta(0)]
+    # 0 may be meant as "no limit": it is not worth the risk.
+    nothing = [name for name, value in options.items() if not value]
     if nothing:
         problem = f"--{nothing[0].replace('_', '-')} must be greater than 0"
     elif policy and (options or set_policy or workspace is not None):
@@ -313,7 +314,7 @@ def prune(
     options = {
         name: value
         for name, value in given.items()
-        if value or value == timedelta(0) or (name == "max_size" and value is not None)
+        if value or value == timedelta(0) or (name == "max_size" and value == 0)
     }
     _check_prune(options, workspace, policy=policy, set_policy=set_policy, dry_run=dry_run)
     with call.reading() if dry_run else call.writing() as store:
@@ -336,6 +337,8 @@ def prune(
         if sessions:
             verb = f"would be {done}" if dry_run else done
             call.screen.line(f"{many(len(sessions), 'session')} {verb}: {', '.join(sessions)}")
+    if set_policy:
+        call.screen.line(f"stored as the policy; `{call.again('prune', '--policy')}` applies it")
     reasons: dict[str, list[str]] = {}
     for said in report.kept.values():
         reason, _, detail = said.partition(": ")
