@@ -15,6 +15,7 @@ import io
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -34,16 +35,6 @@ from hansard.transfer.export_file import version
 __all__ = ["KINDS", "Kind", "View", "export"]
 
 Kind = Literal["claude-code", "codex", "openai-items", "parquet", "atif", "sts"]
-
-#: The kinds, and the suffixes of their files.
-KINDS: Final[dict[str, str]] = {
-    "claude-code": "jsonl",
-    "codex": "jsonl",
-    "openai-items": "json",
-    "parquet": "parquet",
-    "atif": "json",
-    "sts": "jsonl",
-}
 
 #: The kind of the events that hold a line of a Codex rollout which is not an item.
 _CODEX_LINE: Final = "x.codex.line"
@@ -68,7 +59,8 @@ def export(
     if view not in VIEWS:
         raise ValueError(f"view must be one of {', '.join(VIEWS)}, not {view!r}")
     # Read before the first piece is requested: a missing session raises at the call.
-    return _RENDERERS[kind](shared(session, redacted=redacted, view=view, kind=kind))
+    _, write = _FORMATS[kind]
+    return write(shared(session, redacted=redacted, view=view, kind=kind))
 
 
 class SharedSession(NamedTuple):
@@ -244,21 +236,15 @@ def _codex_item(item: dict[str, Any]) -> dict[str, Any]:
 # -- one record per message ---------------------------------------------------------------------
 
 
+@dataclass
 class _Turn:
     """A message, and the usage that was recorded between it and the model's next message."""
 
-    def __init__(self, event: Event, message: dict[str, Any]) -> None:
-        self.event = event
-        self.message = message
-        self.seqs = [event.seq]
-        self.model = ""
-        self.usage: fold.Usage | None = None
-
-    def add(self, seq: int, model: str, usage: fold.Usage) -> None:
-        """Add what another event recorded."""
-        self.seqs.append(seq)
-        self.model = model
-        self.usage = fold.add_usage(self.usage or fold.Usage(), usage)
+    event: Event
+    message: dict[str, Any]
+    seqs: list[int]
+    model: str = ""
+    usage: fold.Usage | None = None
 
     def said(self) -> Iterator["_Said"]:
         """Yield the message as chat messages: each result of a tool, then the rest."""
@@ -298,9 +284,11 @@ def _turns(session: SharedSession) -> list[_Turn]:
     for event in session.events:
         used = fold.usage_of(event)
         if used and answer:
-            answer.add(event.seq, *used)
+            answer.seqs.append(event.seq)
+            answer.model = used[0]
+            answer.usage = fold.add_usage(answer.usage or fold.Usage(), used[1])
         elif message := event.message:
-            turns.append(_Turn(event, message))
+            turns.append(_Turn(event, message, [event.seq]))
             if role_of(message) == "assistant":
                 answer = turns[-1]
     return turns
@@ -367,7 +355,9 @@ def _atif(session: SharedSession) -> Iterator[bytes]:
                 ]
                 step |= {"tool_calls": calls} if calls else {}
                 callers |= {call["tool_call_id"]: step for call in calls}
-                step |= _atif_usage(turn)
+                if turn.usage is not None:
+                    step |= {"model_name": turn.model, "metrics": _metrics(turn.usage)}
+                    step |= {"llm_call_count": turn.usage.calls} if turn.usage.calls else {}
         if turn.usage is not None:
             total, model = fold.add_usage(total, turn.usage), turn.model
     if not steps:
@@ -395,13 +385,6 @@ def _atif(session: SharedSession) -> Iterator[bytes]:
             },
         }
     )
-
-
-def _atif_usage(turn: _Turn) -> dict[str, Any]:
-    if turn.usage is None:
-        return {}
-    counted = {"llm_call_count": turn.usage.calls} if turn.usage.calls else {}
-    return {"model_name": turn.model, "metrics": _metrics(turn.usage), **counted}
 
 
 def _metrics(usage: fold.Usage) -> dict[str, Any]:
@@ -484,11 +467,14 @@ def _parquet(session: SharedSession) -> Iterator[bytes]:
     return iter([file.getvalue()])
 
 
-_RENDERERS: Final[dict[str, Callable[[SharedSession], Iterator[bytes]]]] = {
-    "claude-code": _claude_code,
-    "codex": _codex,
-    "openai-items": _openai_items,
-    "parquet": _parquet,
-    "atif": _atif,
-    "sts": _sts,
+_FORMATS: Final[dict[str, tuple[str, Callable[[SharedSession], Iterator[bytes]]]]] = {
+    "claude-code": ("jsonl", _claude_code),
+    "codex": ("jsonl", _codex),
+    "openai-items": ("json", _openai_items),
+    "parquet": ("parquet", _parquet),
+    "atif": ("json", _atif),
+    "sts": ("jsonl", _sts),
 }
+
+#: The kinds, and the suffixes of their files.
+KINDS: Final[dict[str, str]] = {kind: suffix for kind, (suffix, _) in _FORMATS.items()}

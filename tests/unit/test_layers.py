@@ -56,7 +56,7 @@ NEIGHBOURS = {
     ("cli", "importers"),
     ("cli", "exporters"),
     ("cli", "viewer"),
-    # The pages show sizes and costs as the command does.
+    # The pages show sizes, costs and trees as the command does.
     ("viewer", "cli"),
     # `python -m hansard` is the command.
     ("__main__", "cli"),

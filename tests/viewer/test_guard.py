@@ -467,6 +467,15 @@ def test_the_list_is_filtered(served: Running, query: dict[str, str], ids: list[
         assert re.findall(r"what depth-(\d+)", shown) == ["1"]
 
 
+def test_a_large_cost_has_all_its_digits() -> None:
+    """Costs are shown as `hansard stats` shows them, never as a power of ten."""
+    from hansard.viewer import pages
+
+    assert [pages.money(cost) for cost in ("1234567.89", "0.00411", "0")] == [
+        "1,234,567.89", "0.00411", "–"
+    ]  # fmt: skip
+
+
 def test_the_store_is_not_written(data: Path, served: Running) -> None:
     """Every page leaves each log as it was."""
 

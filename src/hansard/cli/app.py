@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import click
@@ -155,7 +156,10 @@ def _report(error: BaseException, settings: Settings) -> int:
     interrupted = isinstance(error, KeyboardInterrupt | click.Abort)
     if interrupted and sys.stderr.isatty():
         sys.stderr.write("\n")  # after the ^C that the terminal has printed
-    _say(_message(error, debug=settings.debug))
+    text = " ".join(_message(error, debug=settings.debug).split())
+    with suppress(OSError):  # stderr is closed, too
+        sys.stderr.write(f"hansard: {visible(text)}\n")
+        sys.stderr.flush()
     misused = isinstance(error, click.UsageError)
     return INTERRUPTED if interrupted else MISUSED if misused else FAILED
 
@@ -219,22 +223,11 @@ def _for_command(text: str) -> str:
     """Return a message of the library with flags and commands instead of its names."""
     for hint, ours in _HINTS.items():
         text = text.replace(hint, ours)
-    return re.sub(_CALL, _as_command, re.sub(_ARGUMENT, "", text))
-
-
-def _as_command(call: re.Match[str]) -> str:
-    return f"`hansard {_COMMAND_OF.get(call[1], call[1])}`"
+    text = re.sub(_ARGUMENT, "", text)
+    return re.sub(_CALL, lambda call: f"`hansard {_COMMAND_OF.get(call[1], call[1])}`", text)
 
 
 _COMMAND_OF: Final = {"delete": "rm", "verify": "verify --reopen"}
-
-
-def _say(message: str) -> None:
-    try:
-        sys.stderr.write(f"hansard: {visible(' '.join(message.split()))}\n")
-        sys.stderr.flush()
-    except OSError:
-        pass  # stderr is closed, too
 
 
 def _open_missing_streams() -> None:

@@ -212,15 +212,10 @@ def check_targets(ids: tuple[str, ...], verb: str, *, everything: bool) -> None:
 class Command(click.Command):
     """A command with the common options, and with examples in its help."""
 
-    def __init__(
-        self, *args: Any, examples: tuple[str, ...], paged: bool = False, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        #: Without `hansard`; the purpose follows `#`.
-        self.examples = examples
-        #: Whether its output may be long: a terminal shows it with a pager.
-        self.paged = paged
-        common_options(self, paged=paged)
+    #: Without `hansard`; the purpose follows `#`.
+    examples: tuple[str, ...] = ()
+    #: Whether its output may be long: a terminal shows it with a pager.
+    paged = False
 
     def invoke(self, ctx: click.Context) -> Any:
         """Call the function with a `Call` and its own arguments."""
@@ -255,8 +250,10 @@ def define(
     def make(function: Callable[..., int | None]) -> Command:
         first, line_feed, rest = (inspect.getdoc(function) or "").partition("\n")
         text = first.removesuffix(".") + line_feed + rest
-        made = click.command(name, cls=Command, examples=examples, paged=paged, help=text)
-        return made(function)
+        made = click.command(name, cls=Command, help=text)(function)
+        made.examples, made.paged = examples, paged
+        common_options(made, paged=paged)
+        return made
 
     return make
 

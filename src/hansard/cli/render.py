@@ -78,10 +78,10 @@ class EventPrinter:
                 if first:
                     self._screen.line(*head, (f"end of the message that began at {first}", "dim"))
                 else:
-                    self._message(message, head, self.mark(event.seq))
+                    self.message(message, head, self.mark(event.seq))
             case "summary.added", {"message": dict() as message}:
                 covers = f"summary of everything up to {data.get('upto')}: "
-                self._message(message, [*head, (covers, "italic")], self.mark(event.seq))
+                self.message(message, [*head, (covers, "italic")], self.mark(event.seq))
             case _:
                 self._screen.labeled(head, *_sentence(event.kind, data, full=self._full))
 
@@ -93,10 +93,6 @@ class EventPrinter:
             self._screen.record(event_json(event, session=session))
         else:
             self.event(event, session=(session or "") if named else "")
-
-    def message(self, message: Mapping[str, Any]) -> None:
-        """Print a message of a view, without seq and time."""
-        self._message(message, [])
 
     def _head(self, event: "hansard.Event", session: str) -> list[Piece]:
         stamp = _moment(event.time)
@@ -147,7 +143,10 @@ class EventPrinter:
             self._screen.write("\n")
             self._stream = None
 
-    def _message(self, message: Mapping[str, Any], head: list[Piece], mark: str = "") -> None:
+    def message(
+        self, message: Mapping[str, Any], head: Sequence[Piece] = (), mark: str = ""
+    ) -> None:
+        """Print a message; of a view, it has no head with seq and time."""
         parsed = parse(message)
         line: list[Piece] = [(cell(parsed.speaker), ROLES.get(parsed.role, "bold"))]
         if parsed.partial:

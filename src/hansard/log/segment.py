@@ -106,7 +106,8 @@ def _create(
 ) -> Segment:
     """Create a segment under a temporary name; `publish` gives it the name of the log.
 
-    `publish` is no inner function: Python 3.11 loses what one refers to if the memory for it is missing.
+    `publish` must not be an inner function: Python 3.11 loses what one refers to if the memory for it is
+    missing.
     """
     temporary = names.temporary(names.LOG)
     operation = "create"

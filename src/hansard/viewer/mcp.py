@@ -257,10 +257,13 @@ class Scope(NamedTuple):
             at: as of this seq; default: now.
         """
         session = self.session(id)
+        children = session.children()
+        if self.workspace is not None:
+            children = sorted({*children} & self.ids())
         return {
             "session": id,
             "parent": self.clean(session.parent),
-            "children": _limited(self.clean(self._inside(session.children()))),
+            "children": _limited(self.clean(children)),
             **{key: _limited(value) for key, value in self.clean(session.state(at)).items()},
         }
 
@@ -282,12 +285,6 @@ class Scope(NamedTuple):
     def resource(self, id: str) -> dict[str, Any]:
         """Read the last entries of a session."""
         return self.read_session(id)
-
-    def _inside(self, ids: Sequence[str]) -> list[str]:
-        """Return the ids that are in the self."""
-        if self.workspace is None:
-            return [*ids]
-        return sorted({*ids} & self.ids())
 
     def _entry(self, entry: "hansard.TranscriptEntry") -> dict[str, Any]:
         """Return an entry as a model reads it."""

@@ -18,6 +18,8 @@ import msgspec
 
 import hansard
 from hansard.cli import screen
+from hansard.cli.commands.ls import forest, related
+from hansard.cli.table import Row
 from hansard.event import secrets
 from hansard.message.parse import parse, to_json
 from hansard.message.window import estimate_tokens
@@ -116,9 +118,10 @@ def sessions(site: Site, query: Query) -> dict[str, Any]:
         limit=_TREE if tree else _LISTED,
         cursor=None if tree else query.get("cursor") or None,
     )
-    rows = [row(site, info) for info in page.items]
+    parents = related(site.store, page.items) if tree else {}
+    rows = forest(page.items, parents, _DEEPEST) if tree else [Row(info) for info in page.items]
     return {
-        "rows": _tree(rows) if tree else rows,
+        "rows": [row(site, one.info) | {"depth": min(one.depth, _DEEPEST)} for one in rows],
         "count": site.store.count(**chosen),
         "next": None if tree else page.next,
         "orders": ORDERS,
@@ -142,6 +145,8 @@ _SHOWN: Final[dict[str, dict[str, bool | None]]] = {
     "held": {"held": True},
 }
 _TREE: Final = 500
+#: Levels of a tree that are indented.
+_DEEPEST: Final = 12
 
 
 def _moment(name: str, text: str) -> datetime:
@@ -160,22 +165,6 @@ def _where(text: str) -> dict[str, Any]:
         return {key: msgspec.json.decode(value)} if text else {}
     except (msgspec.MsgspecError, UnicodeError):
         return {key: value}
-
-
-def _tree(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return lines of the list with forks under their parents, and the depth of each."""
-    known = {one["key"] for one in rows}
-    below: dict[str, list[dict[str, Any]]] = {}
-    for one in rows:
-        below.setdefault(one["parent_key"] if one["parent_key"] in known else "", []).append(one)
-    found: dict[str, dict[str, Any]] = {}
-    waiting = [(one, 0) for one in reversed(below.get("", []))]
-    while waiting:
-        one, depth = waiting.pop()
-        found[one["key"]] = one | {"depth": min(depth, 12)}
-        waiting += [(fork, depth + 1) for fork in reversed(below.get(one["key"], []))]
-    # A cycle of parents, by a reused id, has no root.
-    return [*found.values(), *(one for one in rows if one["key"] not in found)]
 
 
 def newest(site: Site) -> list[Any]:

@@ -156,7 +156,6 @@ def _write(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
 
     It is written under another name first: under its own name it is complete.
     """
-    _refuse_existing(path, force=force)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     written = 0
     try:

@@ -2,7 +2,7 @@
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 import msgspec
@@ -10,10 +10,6 @@ import msgspec
 import hansard
 from hansard.cli.command import FAILED, Call, define, open_trusted, prefix_option, session_of
 from hansard.cli.screen import many
-
-if TYPE_CHECKING:
-    from hansard.importers import Report
-
 
 #: Bytes read at once.
 _PIECE: Final = 1024 * 1024
@@ -110,11 +106,6 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
             )
         except importers.NothingToImport as error:
             report, reason = error.report, str(error)
-    _show_foreign(call, report, reason)
-    return FAILED if report.skipped or reason else None
-
-
-def _show_foreign(call: Call, report: "Report", reason: str) -> None:
     screen = call.screen
     shown = msgspec.structs.asdict(report)
     screen.document({**shown, "failed": reason} if reason else shown)
@@ -136,6 +127,7 @@ def _show_foreign(call: Call, report: "Report", reason: str) -> None:
     screen.failures({problem.where: problem.what for problem in report.skipped})
     if reason:
         screen.note(reason)
+    return FAILED if report.skipped or reason else None
 
 
 @define(

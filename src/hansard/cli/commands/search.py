@@ -63,21 +63,16 @@ def command(
             said = [(f"{cell(hit.role)}: ", ROLES.get(hit.role, "bold"))] if hit.role else []
             call.screen.line((cell(hit.session), "bold"), place, *said, *_marked(hit))
     if call.screen.terminal and hits:
-        call.screen.hint(f"{many(len(hits), 'hit')}. To read on: {_reading_on(call, hits)}")
+        first = next((hit for hit in hits if hit.seq), hits[0])
+        point = ("--from", first.seq) if first.seq else ()
+        read_on = call.again("replay" if point else "show", first.session, *point)
+        call.screen.hint(f"{many(len(hits), 'hit')}. To read on: {read_on}")
     call.screen.damaged(damaged, ", and not searched")
     if hits:
         return None
     hint = "" if "*" in text else "; only complete words match: `refun*` finds refund and refunds"
     call.screen.note(f"nothing found for {text!r}{hint}")
     return FAILED
-
-
-def _reading_on(call: Call, hits: "list[hansard.Hit]") -> str:
-    """Return a command that shows the first hit in its place."""
-    first = next((hit for hit in hits if hit.seq), None)
-    if first is None:
-        return call.again("show", hits[0].session)
-    return call.again("replay", first.session, "--from", first.seq)
 
 
 def _marked(hit: "hansard.Hit") -> list[Piece]:
