@@ -100,7 +100,7 @@ def test_a_long_call_is_not_a_pause(store: hansard.Store) -> None:
 
 
 def test_a_call_says_that_it_failed(store: hansard.Store) -> None:
-    """A failure is shown at its call, and what is left over of its result is no message."""
+    """A failure is shown at its call, and the rest of its result is not shown as a message."""
     session = store.session("a")
     use = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
     failure = {"type": "tool_result", "tool_use_id": "t", "content": "no", "is_error": True}
