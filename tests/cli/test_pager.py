@@ -1,7 +1,10 @@
 """Long output on a terminal goes to the user's pager, short output does not."""
 
+import shutil
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
@@ -56,3 +59,17 @@ def test_a_pipe_is_never_paged(store: Path, tmp_path: Path) -> None:
     done = hansard("replay", "agent/1", store=store, PAGER=_pager(tmp_path, COUNTS))
     assert "metadata: user = u8" in done.out
     assert "paged" not in done.out
+
+
+@pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
+@pytest.mark.parametrize("options", [None, "", "-i -M", "FX", "-P a prompt"])
+def test_less_shows_colors_with_any_options(
+    options: str | None, store: Path, terminal: OpenTerminal
+) -> None:
+    """Escape sequences are colors for less, whatever LESS says."""
+    given = {} if options is None else {"LESS": options}
+    shown = terminal("replay", "agent/1", store=store, rows=8, PAGER="less", TERM="xterm", **given)
+    shown.wait_for("You are")
+    assert "ESC[" not in shown.text
+    shown.type("q")
+    assert shown.wait() == 0

@@ -69,8 +69,8 @@ class PagedOutput:
                 text=True,
                 encoding=self.encoding,
                 errors="backslashreplace",
-                # As git does: colors, no pager for what fits, and the output stays on the screen.
-                env={"LESS": "FRX", "LV": "-c", **os.environ},
+                # No pager for what fits, and the output stays on the screen; colors with any LESS.
+                env={"LV": "-c", **os.environ, "LESS": f"-R {os.environ.get('LESS', 'FX')}"},
             )
             text = "".join(self._kept)
         assert self._pager.stdin is not None  # a pipe
