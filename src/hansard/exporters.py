@@ -55,9 +55,9 @@ def export(
         view: "model": what a model would see; "history": all messages, also reverted ones.
     """
     if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if view not in VIEWS:
-        raise ValueError(f"view must be one of {', '.join(VIEWS)}, not {view!r}")
+        raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")
     # Read before the first piece is requested: a missing session raises at the call.
     _, write = _FORMATS[kind]
     return write(shared(session, redacted=redacted, view=view, kind=kind))

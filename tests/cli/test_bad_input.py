@@ -5,6 +5,7 @@ Each claim is about every command: `calls.EXAMPLES` has one call of each.
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +126,10 @@ REFUSED: list[tuple[str, int, str]] = [
     ("prune", 2, "--older-than"),
     ("prune --older-than soon", 2, "must be a duration such as 30d"),
     ("prune --older-than 0s", 2, "--older-than must be greater than 0"),
+    ("prune --max-size 0 --set-policy", 2, "--max-size must be greater than 0"),
+    ("prune --max-size 0 --policy", 2, "--policy excludes all other options"),
+    ("show ''", 1, "session id is empty; pass one, such as support/42"),
+    ("add new hi --key ''", 1, "key must be a string of 1 to 1,024 characters without NUL, got ''"),
     ("export agent/1 agent/1-b", 2, "several sessions need a directory"),
     ("export agent/1 --as html --json", 2, "--json with html needs -o FILE"),
     ("import a b --id x", 2, "--id is for one file"),
@@ -153,7 +158,7 @@ def test_a_refused_call_says_why_and_changes_nothing(tmp_path: Path) -> None:
     store = calls.fill(tmp_path)
     paths = {"STORE": str(store), "TARGET": str(tmp_path / "target")}
     before = {path: data for path, data in contents(store).items() if "sessions" in path.parts}
-    words = [[paths.get(word, word) for word in text.split()] for text, _, _ in REFUSED]
+    words = [[paths.get(word, word) for word in shlex.split(text)] for text, _, _ in REFUSED]
     done = batch([{"words": one if one[0] == "copy" else ["-s", store, *one]} for one in words])
     for (text, code, reason), one in zip(REFUSED, done, strict=True):
         assert reason in complaint(text, one, code), text

@@ -85,7 +85,7 @@ def test_forks_that_have_it_keep_it(store: Store) -> None:
     for place in range(1, 8):
         session.fork(f"f{place}", at=place)
     store.delete("f7")
-    with pytest.raises(hansard.InUse, match=r"'f1', .*'f5' and 2 more were forked") as caught:
+    with pytest.raises(hansard.InUse, match=r"'f1', .*'f5' and 2 more; delete") as caught:
         session.drop_history(10)
     assert caught.value.children == [f"f{place}" for place in range(1, 8)]
     with pytest.raises(hansard.InUse):

@@ -361,7 +361,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         Older checkpoints that a `DeltaChannel` needs stay.
         """
         if strategy not in {"keep_latest", "delete"}:
-            raise ValueError(f"strategy must be 'keep_latest' or 'delete', not {strategy!r}")
+            raise ValueError(f"strategy must be 'keep_latest' or 'delete', got {strategy!r}")
         for thread_id in thread_ids:
             if strategy == "delete":
                 self.delete_thread(thread_id)

@@ -207,12 +207,12 @@ def _message(error: BaseException, *, debug: bool) -> str:
 #: Calls and arguments of the library in its hints.
 _CALL: Final = r"`?\b(?:store|session)\.(\w+)\([^)`]*\)`?"
 _ARGUMENT: Final = (
-    r"(?:, group=True if it is for your group,)?(?:,? or|; reopen without) read_only=True|"
-    r"; pass a string, or call store\.session\(\) for a generated id"
+    r"(?:, group=True if it is for your group,)?(?:,? or(?: use)?|; reopen without) read_only=True"
 )
 #: Other hints of the library, and those of the command.
 _HINTS: Final = {
     "`next` of the previous page": "the one that `hansard ls` printed",
+    "pass a string, or call store.session() for a generated id": "pass one, such as support/42",
     "Release the hold first": "Release it with `hansard hold --release`",
 }
 #: How click reports a number that is too small or too large.

@@ -158,7 +158,9 @@ def check_batch(sizes: Iterable[int]) -> None:
 def check_key(key: object) -> None:
     """Raise `InvalidEvent` unless every backend can store an idempotency key."""
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or "\0" in key:
-        raise InvalidEvent(f"key {key!r:.60}: must be a text of 1 to 1,024 characters without NUL")
+        raise InvalidEvent(
+            f"key must be a string of 1 to 1,024 characters without NUL, got {key!r:.60}"
+        )
     try:
         key.encode()
     except UnicodeEncodeError:

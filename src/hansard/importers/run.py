@@ -110,7 +110,9 @@ def import_sessions(
     try:
         files = Files(os.path.expanduser(path))
     except Unreadable as error:
-        report.skipped.append(Skipped(os.fsdecode(path), str(error)))
+        where = os.path.abspath(os.path.expanduser(path))
+        what = str(error).removeprefix(f"{os.fsdecode(where)}: ")
+        report.skipped.append(Skipped(os.fsdecode(path), what))
         raise _nothing(str(error), report) from None
     report.skipped = files.problems
     writer = SessionWriter(store._backend, kind, files, dry_run=dry_run)  # noqa: SLF001 - a store's own

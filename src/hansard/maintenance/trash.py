@@ -140,10 +140,12 @@ def check_unused(
         shown = ", ".join(map(repr, seen[:_NAMED])) or "sessions outside of this store"
         if len(seen) > _NAMED:
             shown += f" and {len(seen) - _NAMED} more"
-        why = "were forked from it and need its events; delete and purge them first"
+        why = f"its forks need its events: {shown}; delete and purge them first"
         if not children:
-            why = "cannot be read, and may have been forked from it; `store.verify()` shows the damage"
-        raise InUse(f"{refusal}: {shown} {why}", children=seen)
+            why = (
+                f"{shown} cannot be read, and may be forks of it; `store.verify()` shows the damage"
+            )
+        raise InUse(f"{refusal}: {why}", children=seen)
 
 
 def audit(backend: Backend) -> Iterator[Event]:
