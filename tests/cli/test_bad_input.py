@@ -127,7 +127,6 @@ REFUSED: list[tuple[str, int, str]] = [
     ("prune --older-than soon", 2, "must be a duration such as 30d"),
     ("prune --older-than 0s", 2, "--older-than must be greater than 0"),
     ("prune --max-size 0 --set-policy", 2, "--max-size must be greater than 0"),
-    ("prune --max-size 0 --policy", 2, "--policy excludes all other options"),
     ("show ''", 1, "session id is empty; pass one, such as support/42"),
     ("add new hi --key ''", 1, "key must be a string of 1 to 1,024 characters without NUL, got ''"),
     ("export agent/1 agent/1-b", 2, "several sessions need a directory"),
