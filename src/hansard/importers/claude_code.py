@@ -19,8 +19,6 @@ from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
 from hansard.message import claude_entries
 
 _SUBAGENTS: Final = "subagents"
-#: Other files next to the transcripts.
-_OTHERS: Final = frozenset({"history.jsonl"})
 
 #: How many entries of a group are searched for the last one on the current branch. Claude Code writes no
 #: group on more branches than that.
@@ -32,7 +30,7 @@ Entry = dict[str, Any]
 def find(files: Files) -> Iterator[SourceEntry]:
     """Yield the transcripts; the root is a transcript, a project, or the directory of all projects."""
     for path in files.walk(".jsonl"):
-        if path.name not in _OTHERS:
+        if path.name != "history.jsonl":  # not a transcript
             yield files.entry(_read, path)
 
 
@@ -44,15 +42,16 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
             if not text_in(entry, "type"):
                 raise Unreadable("not an entry of a transcript: it has no type")
             transcript.add(entry)
-    if not transcript.items:
+    items = transcript.items
+    if not items:
         raise Unreadable("not a transcript: it has no entries")
     # The description of a subagent is the entry that the SDK makes of it.
     sidecar = path.with_suffix(".meta.json")
     if alone and files.exists(sidecar):
         with files.item(sidecar):
             about = files.json_object(sidecar, "an object about a subagent")
-            transcript.prepend({**about, "type": "agent_metadata"})
-    items = transcript.items
+            first = _kept({**about, "type": "agent_metadata"}, items[0].time)
+            items = [first, *(item.moved(1) for item in items)]
     yield ForeignSession(_id_of(path), items, files.name(path), transcript.metadata())
 
 
@@ -98,7 +97,8 @@ class _Transcript:
         self._note(entry)
         time = time_in(entry, "timestamp")
         kind, data = claude_entries.draft(entry).event
-        if kind != "message.added" or not self._is_message(entry):
+        aside = entry.get("teamName") or (entry.get("isSidechain") and not self._alone)
+        if aside or kind != "message.added":
             self._tree.skip(entry)
             self.items.append(
                 _kept(entry, time) if kind == "message.added" else Item(kind, data, time)
@@ -120,13 +120,6 @@ class _Transcript:
         if (usage := self._counted.new(entry)) is not None:
             self._counted.add(usage)
             self.items.append(Item("usage.recorded", usage, time))
-
-    def prepend(self, entry: Entry) -> None:
-        """Add an entry before all others."""
-        self.items = [_kept(entry, self.items[0].time), *(item.moved(1) for item in self.items)]
-
-    def _is_message(self, entry: Entry) -> bool:
-        return not entry.get("teamName") and (self._alone or not entry.get("isSidechain"))
 
     def _note(self, entry: Entry) -> None:
         new = claude_entries.titles([entry])

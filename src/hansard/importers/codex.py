@@ -138,10 +138,7 @@ def _decompressed(content: bytes) -> bytes:
 
 
 def _head(lines: list[Line]) -> Line | None:
-    if not lines or lines[0]["type"] != "session_meta":
-        return None
-    payload: Line = lines[0]["payload"]
-    return payload
+    return lines[0]["payload"] if lines and lines[0]["type"] == "session_meta" else None
 
 
 def _model(line: Line) -> str | None:

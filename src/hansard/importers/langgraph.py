@@ -82,8 +82,10 @@ class _Thread:
             "FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_id, checkpoint_ns"
         )
         writes = self._writes()
-        mirror = _Mirror()
-        for ns, name, parent, kind, blob, about in self._rows("checkpoints", query):
+        rows = self._connection.rows("checkpoints", query, self._thread_id)
+        #: The mark of each mirrored message, and the number of items up to it.
+        known: list[tuple[str, int]] = []
+        for ns, name, parent, kind, blob, about in rows:
             try:
                 data, held, time = self._checkpoint((ns, name), parent, kind, blob, about)
             except Exception as error:  # noqa: BLE001 - anything may be wrong with foreign bytes
@@ -92,14 +94,18 @@ class _Thread:
                 continue
             added = None
             if not ns and _MIRRORED in data["values"]:
-                added = mirror.compare(held.get(_MIRRORED), writes.get((ns, parent or ""), []))
+                # Without a value, only the writes of the parent checkpoint are stored.
+                value, written = held.get(_MIRRORED), writes.get((ns, parent or ""), [])
+                messages = list(filter(None, map(_message, _natives(value, written))))
+                added = values.mirror_change(known, messages, more=value is None)
             if added is not None:
                 if added.back is not None:
                     self._items.append(Item("session.reverted", {}, time, added.back))
                 data["mirrored"] = {"channel": _MIRRORED, "kept": added.kept, "marks": added.marks}
             self._items.append(Item(CHECKPOINT, data, time))
             if added is not None:
-                mirror.add(added, len(self._items))
+                places = enumerate(added.marks, len(self._items) + 1)
+                known[added.kept :] = [(mark, place) for place, mark in places]
                 self._items += [Item.message(message, time) for message in added.messages]
             self._items += _grouped(ns, name, writes.get((ns, name), []), time)
         for ns, name in writes.keys() - self._versions.keys():
@@ -145,7 +151,7 @@ class _Thread:
             f"SELECT checkpoint_ns, checkpoint_id, task_id, {path}, idx, channel, type, value "  # noqa: S608 - one of two
             "FROM writes WHERE thread_id = ? ORDER BY rowid"
         )
-        for ns, name, *write in self._rows("writes", query):
+        for ns, name, *write in self._connection.rows("writes", query, self._thread_id):
             task, _, index, channel, kind, value = write
             texts = all(isinstance(one, str) for one in (task, channel, kind))
             if texts and isinstance(index, int) and isinstance(value, bytes | type(None)):
@@ -153,9 +159,6 @@ class _Thread:
             else:
                 self._report("writes", name, f"a write of task {task!r:.60} cannot be read")
         return found
-
-    def _rows(self, table: str, query: str) -> Iterator[tuple[Any, ...]]:
-        return self._connection.rows(table, query, self._thread_id)
 
     def _report(self, table: str, checkpoint: str, what: str) -> None:
         where = f"{self._connection.name}:{table}:{self._thread_id}:{checkpoint}"
@@ -179,30 +182,13 @@ def _grouped(ns: str, name: str, writes: list[Write], time: str | None) -> Itera
         yield Item(WRITES, data, time)
 
 
-class _Mirror:
-    """The messages of a thread so far; the adapter adds the same messages to a session and continues it."""
-
-    def __init__(self) -> None:
-        #: The mark of each message, and the number of items up to it.
-        self._known: list[tuple[str, int]] = []
-
-    def compare(self, value: Any, written: list[Write]) -> values.MirrorChange | None:
-        """Return what a new value of the channel changes; None if nothing.
-
-        A value of None: only the writes of the parent checkpoint, `written`, are stored.
-        """
-        natives = _listed(value)
-        if value is None:
-            mine = [row for row in written if row[3] == _MIRRORED]
-            rows = sorted(mine, key=lambda row: (row[1], row[0], row[2]))
-            natives = [one for row in rows for one in _listed(_decoded(row[4], row[5]))]
-        messages = [message for native in natives if (message := _message(native)) is not None]
-        return values.mirror_change(self._known, messages, more=value is None)
-
-    def add(self, change: values.MirrorChange, items: int) -> None:
-        """Add messages, which follow this number of items."""
-        del self._known[change.kept :]
-        self._known += [(mark, items + place) for place, mark in enumerate(change.marks, start=1)]
+def _natives(value: Any, written: list[Write]) -> list[Any]:
+    """Return LangGraph's messages in a value of the channel, or in the writes to it."""
+    if value is not None:
+        return _listed(value)
+    mine = [row for row in written if row[3] == _MIRRORED]
+    rows = sorted(mine, key=lambda row: (row[1], row[0], row[2]))
+    return [one for row in rows for one in _listed(_decoded(row[4], row[5]))]
 
 
 def _decoded(kind: object, content: bytes | None) -> Any:

@@ -111,7 +111,16 @@ class _Turns:
 
 def _turn(message: Any) -> Item:
     message = object_of(message, "a message")
-    return Item.message(packed(message), time_in(message, "timestamp"))
+    call = message.get("tool_call_id")
+    packed = origin.pack(
+        FORMAT,
+        message,
+        role=text_in(message, "role") or "user",
+        content=message.get("content", ""),
+        tool_calls=list_of(message.get("tool_calls")) or None,
+        tool_call_id=call if isinstance(call, str) else None,
+    )
+    return Item.message(packed, time_in(message, "timestamp"))
 
 
 def _is_summary(message: object) -> bool:
@@ -121,19 +130,6 @@ def _is_summary(message: object) -> bool:
 def _count(messages: object) -> int:
     """Return the number of turns among messages."""
     return sum(isinstance(one, dict) and not _is_summary(one) for one in list_of(messages))
-
-
-def packed(message: Record) -> Record:
-    """Return a PraisonAI message in the shape that all frameworks share."""
-    call = message.get("tool_call_id")
-    return origin.pack(
-        FORMAT,
-        message,
-        role=text_in(message, "role") or "user",
-        content=message.get("content", ""),
-        tool_calls=list_of(message.get("tool_calls")) or None,
-        tool_call_id=call if isinstance(call, str) else None,
-    )
 
 
 def _snapshot(
