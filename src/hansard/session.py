@@ -182,7 +182,7 @@ class Session(SessionReader):
         if automatic:
             from hansard.event import secrets
 
-            title, _ = secrets.redact_text(title)
+            title, _ = secrets.redact(title)
         return self._set_metadata({"title": title}, automatic=automatic)
 
     def _set_metadata(self, changes: Mapping[str, Any], *, automatic: bool) -> Event | None:

@@ -5,21 +5,20 @@
         messages = awaited(hansard.Session.messages, finish=False)
         export = later(hansard.Session.export, pieces)
 
-At run time each is a plain function. `Method` tells type checkers its exact type.
+Each is a plain function, whose exact type type checkers know.
 """
 
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from hansard.aio.pool import Pool
 from hansard.clock import Backoff
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
-Answer_co = TypeVar("Answer_co", covariant=True)
 Given = TypeVar("Given")
 Item = TypeVar("Item")
 Sync = TypeVar("Sync")
@@ -48,18 +47,9 @@ class Twin(Generic[Sync]):
         return self._made
 
 
-class Method(Protocol[P, Answer_co]):
-    """A method with the parameters of another one: what a function is to type checkers."""
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Callable[Concatenate[Any, P], Answer_co]: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> Callable[P, Answer_co]: ...
-
-
 def awaited(
     call: Callable[Concatenate[Any, P], Answer], *, finish: bool = True
-) -> Method[P, Coroutine[Any, Any, Answer]]:
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Answer]]:
     """Return a method's awaitable twin. `finish`: once begun, it is over before a cancellation is raised."""
     return converted(call, lambda _, answer: answer, finish=finish)
 
@@ -69,7 +59,7 @@ def converted(
     convert: Callable[[Any, Given], Answer],
     *,
     finish: bool = True,
-) -> Method[P, Coroutine[Any, Any, Answer]]:
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Answer]]:
     """Do as `awaited` does, for a method whose result has a twin, too: `convert(self, result)`."""
 
     @wraps(call)
@@ -77,19 +67,19 @@ def converted(
         given = await self._pool.run(lambda: call(self._sync(), *args, **kwargs), finish=finish)
         return convert(self, given)
 
-    return cast("Method[P, Coroutine[Any, Any, Answer]]", method)
+    return method
 
 
 def later(
     call: Callable[Concatenate[Any, P], Given], twin: Callable[[Pool, Callable[[], Given]], Answer]
-) -> Method[P, Answer]:
+) -> Callable[Concatenate[Any, P], Answer]:
     """Return a method that touches nothing: its result calls the sync method when it is first used."""
 
     @wraps(call)
     def method(self: Twin[Any], /, *args: P.args, **kwargs: P.kwargs) -> Answer:
         return twin(self._pool, lambda: call(self._sync(), *args, **kwargs))
 
-    return cast("Method[P, Answer]", method)
+    return method
 
 
 async def pieces(pool: Pool, begin: Callable[[], Iterator[Item]]) -> AsyncIterator[Item]:

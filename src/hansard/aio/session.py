@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 import hansard
 from hansard.aio.append_queue import AppendQueue, requesting
-from hansard.aio.methods import Method, Twin, awaited, converted, later, pieces, poll
+from hansard.aio.methods import Twin, awaited, converted, later, pieces, poll
 from hansard.event.event import Event
 from hansard.session_reader import At, check_seq
 
@@ -25,7 +25,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 def _appends(
     call: Callable[Concatenate[hansard.Session, P], Answer], answer: Callable[[list[Event]], Answer]
-) -> Method[P, Coroutine[Any, Any, Answer]]:
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Answer]]:
     """Return the awaitable twin of a method that does nothing but append."""
 
     @wraps(call)
@@ -34,7 +34,7 @@ def _appends(
             await self._queue.append(self.id, lambda: call(self._requesting(), *args, **kwargs))
         )
 
-    return cast("Method[P, Coroutine[Any, Any, Answer]]", method)
+    return method
 
 
 _one: Callable[[list[Event]], Event] = itemgetter(0)

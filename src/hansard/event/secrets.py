@@ -745,9 +745,3 @@ def redact(value: Any) -> tuple[Any, int]:
         # Stored data are never so deep. What cannot be searched must not be shown.
         raise InvalidEvent("nested too deep to search for credentials; nothing was shown") from None
     return done, len(search.found)
-
-
-def redact_text(text: str) -> tuple[str, int]:
-    """Do as `redact` does with one text."""
-    search = _Search()
-    return search.text(text, ""), len(search.found)

@@ -146,8 +146,8 @@ def _told(event: Event, found: Event, told: Redactions) -> Event:
 
 def _redacted(event: Event) -> tuple[Event, int]:
     data, count = secrets.redact(event.data)
-    kind, in_kind = secrets.redact_text(event.kind)
-    key, in_key = secrets.redact_text(event.key or "")
+    kind, in_kind = secrets.redact(event.kind)
+    key, in_key = secrets.redact(event.key or "")
     # Always encoded again: stored bytes that were not decoded must not be shared. A redacted idempotency key
     # is left out: two different ones could become equal.
     changed = Event(
@@ -185,7 +185,7 @@ class _Streams:
 
     def _close(self, stream: str, texts: dict[int, list[str]]) -> None:
         for channel, pieces in texts.items():
-            text, count = secrets.redact_text("".join(pieces))
+            text, count = secrets.redact("".join(pieces))
             if count:
                 before, more = self._texts.get((stream, channel), ("", 0))
                 self._texts[stream, channel] = (before + text, more + count)

@@ -27,7 +27,7 @@ MEGABYTE = 1_000_000
 
 def changed(text: str) -> bool:
     """Return whether redacting changes a text; if not, the same object must be returned."""
-    found, count = secrets.redact_text(text)
+    found, count = secrets.redact(text)
     assert (count == 0) == (found is text)
     return count > 0
 
@@ -198,7 +198,7 @@ def test_a_key_is_redacted_in_a_text(key: str) -> None:
     """N-67: each shape is found in prose, in quotes and in JSON, and replaced by its name."""
     what, text = KEYS[key]
     for before, after in (("", ""), ("it is ", " I think"), ('a "', '".'), ("\n(", ")\n")):
-        found, count = secrets.redact_text(before + text + after)
+        found, count = secrets.redact(before + text + after)
         assert f"[redacted: {what}]" in found
         assert count >= 1
         assert telltale(text) not in found
@@ -226,10 +226,10 @@ ASSIGNED = [
 @pytest.mark.parametrize("text", ASSIGNED)
 def test_what_is_assigned_to_a_credential_is_redacted(text: str) -> None:
     """N-67: a value assigned to a credential's name is redacted, in code, configuration and cut-off JSON."""
-    found, count = secrets.redact_text(text)
+    found, count = secrets.redact(text)
     assert count >= 1
     assert "hunter2" not in found
-    assert secrets.redact_text(found) == (found, 0)
+    assert secrets.redact(found) == (found, 0)
 
 
 CLEAN = [
@@ -274,7 +274,7 @@ CLEAN = [
 @pytest.mark.parametrize("text", CLEAN)
 def test_a_text_without_credentials_is_unchanged(text: str) -> None:
     """N-67: prose, code, schemas, hashes, ids and near misses of every shape are unchanged."""
-    assert secrets.redact_text(text)[0] == text
+    assert secrets.redact(text)[0] == text
     assert not changed(text)
     value = {"role": "user", "content": [{"type": "text", "text": text}]}
     assert secrets.redact(value)[0] is value
@@ -329,7 +329,7 @@ def test_a_key_is_redacted_in_any_context(left: str, key: str, right: str) -> No
     _, text = KEYS[key]
     # Next to a letter it may be something else.
     assume(text not in left + right)
-    found, _ = secrets.redact_text(f"{left}\n {text} \n{right}")
+    found, _ = secrets.redact(f"{left}\n {text} \n{right}")
     assert text not in found
 
 
@@ -350,7 +350,7 @@ def test_hostile_texts_take_linear_time(unit: str) -> None:
     """N-74: 256 KB that begin a pattern again and again are searched before the test times out."""
     # Quadratic time would be 60 billion steps.
     text = (unit * (MEGABYTE // 4 // len(unit) + 1))[: MEGABYTE // 4]
-    found, count = secrets.redact_text(text)
+    found, count = secrets.redact(text)
     assert (found == text) == (count == 0)
 
 
@@ -358,7 +358,7 @@ def test_deep_json_is_searched_as_text() -> None:
     """N-74: a key in JSON that is too deep to decode is still found."""
     _, key = KEYS["openai"]
     for depth in (100, 300, 450, 700, 900, 5_000, 100_000):
-        found, count = secrets.redact_text("[" * depth + json.dumps(key) + "]" * depth)
+        found, count = secrets.redact("[" * depth + json.dumps(key) + "]" * depth)
         assert key not in found
         assert count == 1
 
@@ -369,7 +369,7 @@ def test_every_shape_has_a_sample() -> None:
     for what, hints, _, pattern in secrets.SHAPES:
         hinted = [text for text in texts if any(hint in text.lower() for hint in hints)]
         assert any(re.compile(pattern).search(text) for text in hinted), (what, pattern)
-    found = {secrets.redact_text(text)[0] for text in (*texts, *vendor_keys(1).values())}
+    found = {secrets.redact(text)[0] for text in (*texts, *vendor_keys(1).values())}
     vendors = {entry.partition(":")[0] for entry in secrets.vendor_keys()}
     unproven = {name for name in vendors if not any(f": {name}]" in text for text in found)}
     assert unproven == set()
@@ -413,13 +413,13 @@ def test_vendors_keys_are_found(seed: int) -> None:
     keys = list(vendor_keys(seed).values())
     assert len(keys) == 218
     for form in FORMS:
-        texts = [(key, secrets.redact_text(form.format(key))[0]) for key in keys]
+        texts = [(key, secrets.redact(form.format(key))[0]) for key in keys]
         assert missed(texts) == 0, form
     for number, structure in enumerate(STRUCTURES):
         texts = [(key, json.dumps(secrets.redact(structure(key))[0])) for key in keys]
         assert missed(texts) == 0, number
     for form in ("{}", "my key is {}, why?", "({})"):
-        texts = [(key, secrets.redact_text(form.format(key))[0]) for key in keys]
+        texts = [(key, secrets.redact(form.format(key))[0]) for key in keys]
         assert missed(texts) <= 0.06, form
 
 
@@ -434,7 +434,7 @@ def test_a_value_in_an_env_file_is_not_a_variable(form: str, value: str) -> None
     """N-67: alone on its line, a value with `_`, `.` or punctuation is redacted completely."""
     if "db." in form and "(" in value:
         value = value.replace("(", "").replace(")", "")
-    shown, count = secrets.redact_text(form.format(value))
+    shown, count = secrets.redact(form.format(value))
     assert count == 1
     assert shown == form.format("[redacted: password]")
 
@@ -477,10 +477,10 @@ def test_hostile_keys_take_linear_time() -> None:
     for separator in ("", "-", "_", ".", "-a", "_A1", ".eyJ", "=", "/"):
         unit = separator.join(begun)
         text = (unit * (MEGABYTE // 16 // len(unit) + 1))[: MEGABYTE // 16]
-        found, count = secrets.redact_text(text)
+        found, count = secrets.redact(text)
         assert (found == text) == (count == 0)
     for start in begun:
-        secrets.redact_text(f"-{start}" * (10_000 // len(start)))
+        secrets.redact(f"-{start}" * (10_000 // len(start)))
 
 
 def test_nothing_is_compiled_at_import() -> None:
