@@ -349,7 +349,7 @@ def _atif(session: SharedSession) -> Iterator[bytes]:
                     {
                         "tool_call_id": call["id"],
                         "function_name": call["name"],
-                        "arguments": origin.arguments_of({"function": call}),
+                        "arguments": origin.arguments_of(call["arguments"]),
                     }
                     for call in said.calls
                 ]

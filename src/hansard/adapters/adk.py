@@ -60,14 +60,12 @@ class _Names(NamedTuple):
 
 
 class _StateChange(NamedTuple):
-    """An event to append to a conversation, and its changes of the app's and the user's state."""
+    """What to append to a conversation, and its changes of the app's and the user's state."""
 
-    kind: str
-    data: dict[str, Any]
+    events: list[tuple[str, dict[str, Any]]]
     key: str
     app: dict[str, Any]
     user: dict[str, Any]
-    usage: dict[str, Any] | None = None
 
 
 class HansardSessionService(BaseSessionService):
@@ -120,7 +118,8 @@ class HansardSessionService(BaseSessionService):
         changes = extract_state_delta(given_state)
         data = {**values.wrap("state", changes["session"]), "time": kit_time.get_time()}
         key = f"adk:created:{uuid.uuid4()}"
-        change = _StateChange(adk_events.CREATED, data, key, changes["app"], changes["user"])
+        created = [(adk_events.CREATED, data)]
+        change = _StateChange(created, key, changes["app"], changes["user"])
         return await opening.finished(asyncio.to_thread(self._create, names, change))
 
     def _create(self, names: _Names, change: _StateChange) -> Session:
@@ -184,13 +183,9 @@ class HansardSessionService(BaseSessionService):
             last_update_time=value.updated,
         )
 
-    async def list_sessions(
-        self, *, app_name: str, user_id: str | None = None
-    ) -> ListSessionsResponse:
+    @opening.threaded
+    def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """Return the conversations of an app, or of one user, without events; the newest last."""
-        return ListSessionsResponse(sessions=await asyncio.to_thread(self._list, app_name, user_id))
-
-    def _list(self, app_name: str, user_id: str | None) -> list[Session]:
         found = []
         listed = opened(self._store).sessions(prefix=self.id_of(app_name, user_id) + "/")
         for info in listed.items:
@@ -202,7 +197,8 @@ class HansardSessionService(BaseSessionService):
                 with suppress(hansard.Damaged):  # `get_session` reports the damage
                     _, value = self._conversations(info.id).read()
                 found.append(self._session(_Names(*map(opening.unescaped, parts)), value))
-        return sorted(found, key=lambda one: (one.last_update_time, one.user_id, one.id))
+        found.sort(key=lambda one: (one.last_update_time, one.user_id, one.id))
+        return ListSessionsResponse(sessions=found)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Move a conversation to the trash; `store.restore(id)` restores it. Shared states stay."""
@@ -217,10 +213,10 @@ class HansardSessionService(BaseSessionService):
         with suppress(SessionNotFound, SessionDeleted):
             store.delete(self.id_of(*names))
 
-    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+    @opening.threaded
+    def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return a user's state, with names without `user:`."""
-        session_id = self.id_of(app_name, user_id)
-        return await asyncio.to_thread(lambda: self._shared(session_id).read())
+        return self._shared(self.id_of(app_name, user_id)).read()
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event, and its changes in all scopes: all of it, or nothing.
@@ -237,11 +233,8 @@ class HansardSessionService(BaseSessionService):
         async with turn:
             item = adk_events.native(event)
             changes = extract_state_delta(item.get("actions", {}).get("state_delta", {}))
-            kind, data = adk_events.draft(item)
-            usage = adk_events.usage_of(item)
-            change = _StateChange(
-                kind, data, adk_events.key_of(item), changes["app"], changes["user"], usage
-            )
+            key, added = adk_events.key_of(item), adk_events.drafts(item)
+            change = _StateChange(added, key, changes["app"], changes["user"])
             last = session.events[-1].id if session.events else None
             mark = session._storage_update_marker  # noqa: SLF001 - the kit's member for it
             seq = await opening.finished(
@@ -308,10 +301,7 @@ class HansardSessionService(BaseSessionService):
                 intended.append((shared, intention))
         seq, refused = None, None
         try:
-            added = [(change.kind, change.data)]
-            if change.usage is not None:
-                added.append(("usage.recorded", change.usage))
-            events = session.append_all(added, key=change.key, expected_seq=after)
+            events = session.append_all(change.events, key=change.key, expected_seq=after)
             seq = events[-1].seq if events[0].seq == after + 1 else None
         except (SeqConflict, hansard.InvalidEvent) as error:
             refused = error

@@ -69,8 +69,13 @@ def key_of(item: Json) -> str:
     return f"adk:{item.get('id', '')[:256]}:{digest[:32]}"
 
 
-def draft(item: Json) -> tuple[str, Json]:
-    """Return the kind and data to append for an event."""
+def drafts(item: Json) -> list[tuple[str, Json]]:
+    """Return the kinds and data to append for an event: itself, and the usage that it reports."""
+    usage = _usage_of(item)
+    return [_draft(item)] if usage is None else [_draft(item), ("usage.recorded", usage)]
+
+
+def _draft(item: Json) -> tuple[str, Json]:
     parts = (item.get("content") or {}).get("parts")
     if not parts:
         return EVENT, values.wrap("event", item)
@@ -82,8 +87,7 @@ def draft(item: Json) -> tuple[str, Json]:
     return "message.added", {"message": origin.pack(FORMAT, item, role=role, content=content)}
 
 
-def usage_of(item: Json) -> Json | None:
-    """Return the usage that an event reports, to be recorded; None if it reports none."""
+def _usage_of(item: Json) -> Json | None:
     used = item.get("usage_metadata")
     if not isinstance(used, dict):
         return None
@@ -97,9 +101,7 @@ def usage_of(item: Json) -> Json | None:
         "cached_tokens": total("cached_content"),
         "reasoning_tokens": total("thoughts"),
     }
-    counts = {name: count for name, count in counts.items() if count > 0}
-    model = item.get("model_version") or "unknown"
-    return {"model": model, **counts, "response_id": item.get("id", "")} if counts else None
+    return origin.usage(item.get("model_version"), counts, response_id=item.get("id", ""))
 
 
 def _block(part: Json) -> Json:
@@ -152,10 +154,9 @@ def _foreign(event: hansard.Event, message: Json) -> Event:
         role = "model" if chat["role"] == "assistant" else "user"
         if chat["content"]:
             parts.append(types.Part(text=chat["content"]))
-        for call in chat.get("tool_calls", ()):
-            named = {"id": call["id"], "name": call["function"]["name"]}
-            given = types.FunctionCall(**named, args=origin.arguments_of(call))
-            parts.append(types.Part(function_call=given))
+        for call_id, tool, given in origin.calls_of(chat):
+            call = types.FunctionCall(id=call_id, name=tool, args=given)
+            parts.append(types.Part(function_call=call))
     name = f"hansard-{event.seq}"
     return Event(
         id=name,

@@ -68,9 +68,6 @@ class HansardSessionStore:
             self._prefix, key["project_key"], key["session_id"], subpath
         )
 
-    def _project(self, project_key: str) -> str:
-        return f"{self._prefix}{opening.escaped(project_key)}/"
-
     async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
         """Append entries, in order, except those whose uuid the transcript already has.
 
@@ -121,43 +118,42 @@ class HansardSessionStore:
         `store.restore(id)` restores one. Until then, or until it is purged, entries for it raise
         `SessionDeleted`.
         """
-        await opening.finished(asyncio.to_thread(self._delete, self.id_of(key), "subpath" in key))
+        await opening.finished(self._delete(key))
 
-    def _delete(self, session_id: str, alone: bool) -> None:  # noqa: FBT001 - for to_thread
-        store = opened(self._store)
+    @opening.threaded
+    def _delete(self, key: "SessionKey") -> None:
+        store, session_id = opened(self._store), self.id_of(key)
+        below = () if "subpath" in key else store.sessions(prefix=session_id + "/").items
         # The transcript last: after an interruption it is still listed, and can be deleted again.
-        found = [] if alone else [info.id for info in store.sessions(prefix=session_id + "/").items]
-        for one in (*found, session_id):
+        for one in (*(info.id for info in below), session_id):
             with suppress(SessionNotFound, SessionDeleted):
                 store.delete(one)
 
-    async def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
+    @opening.threaded
+    def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
         """Return a transcript's entries, equal to those appended; None if there are none.
 
         Entries before a `clear`, and reverted ones, are not returned.
         """
-        found = await asyncio.to_thread(self._load, self.id_of(key))
-        return cast("list[SessionStoreEntry] | None", found)
-
-    def _load(self, session_id: str) -> list[dict[str, Any]] | None:
+        session_id = self.id_of(key)
         try:
             events = list(opened(self._store).session(session_id).events())
         except SessionDeleted:
             return None
-        return claude_entries.entries(shown(events), session_id) or None
+        found = claude_entries.entries(shown(events), session_id)
+        return cast("list[SessionStoreEntry]", found) or None
 
-    async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
+    @opening.threaded
+    def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
         """Return the ids of a project's transcripts, and when each last changed, in ms."""
-        found = await asyncio.to_thread(self._listed, self._project(project_key))
-        return [{"session_id": name, "mtime": mtime} for name, _, mtime in found]
+        listed = self._listed(project_key)
+        return [{"session_id": name, "mtime": mtime} for name, _, mtime in listed]
 
-    async def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
+    @opening.threaded
+    def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         """Return the SDK's summary of each of a project's transcripts."""
-        return await asyncio.to_thread(self._summaries, project_key)
-
-    def _summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         found: list[SessionSummaryEntry] = []
-        for name, info, mtime in self._listed(self._project(project_key)):
+        for name, info, mtime in self._listed(project_key):
             # A damaged or concurrently deleted one has none; `load` reports why.
             with suppress(hansard.Damaged, SessionDeleted):
                 with self._summary(info.id).fresh() as summary:
@@ -165,15 +161,17 @@ class HansardSessionStore:
                 found.append({"session_id": name, "mtime": mtime, "data": data})
         return found
 
-    async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
+    @opening.threaded
+    def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """Return the subpaths of a transcript's subagents."""
         names = key["project_key"], key["session_id"]
         prefix = claude_entries.session_id(self._prefix, *names, subpath="")
-        found = await asyncio.to_thread(lambda: opened(self._store).sessions(prefix=prefix).items)
+        found = opened(self._store).sessions(prefix=prefix).items
         return [info.id.removeprefix(prefix) for info in found]
 
-    def _listed(self, prefix: str) -> list[tuple[str, SessionInfo, int]]:
+    def _listed(self, project_key: str) -> list[tuple[str, SessionInfo, int]]:
         """Return the transcripts of a project: the SDK's id, the session, and its time in ms."""
+        prefix = f"{self._prefix}{opening.escaped(project_key)}/"
         items = opened(self._store).sessions(prefix=prefix, order="updated").items
         named = ((info.id.removeprefix(prefix), info) for info in items)
         timed = [(_milliseconds(info), name, info) for name, info in named if "/" not in name]

@@ -9,11 +9,10 @@ LangChain has deprecated the class that this one implements, and removes it in v
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import Any, Final
 
 import hansard
-from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
+from hansard.adapters.opening import StoreLike, finished, missing, opened, settled
 from hansard.message import origin
 
 try:
@@ -57,9 +56,6 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
     def _session(self) -> hansard.Session:
         return opened(self._store).session(self.session_id)
 
-    async def _awaited(self) -> hansard.aio.Session:
-        return (await aopened(self._store)).session(self.session_id)
-
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
         """The messages, oldest first: a new list each time."""
@@ -75,21 +71,13 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
         if session.seq:
             session.clear()
 
-    async def aget_messages(self) -> list[BaseMessage]:
-        """Return the messages, oldest first."""
-        session = await self._awaited()
-        return _read(await session.messages())
-
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Append messages, all or none."""
-        session = await self._awaited()
-        await session.add_messages([message_of(message) for message in messages])
+        """Append messages, all or none; a cancellation is raised when that is done."""
+        await finished(super().aadd_messages(messages))
 
     async def aclear(self) -> None:
-        """Clear the model view."""
-        session = await self._awaited()
-        if await session.seq:
-            await session.clear()
+        """Clear the model view; a cancellation is raised when that is done."""
+        await finished(super().aclear())
 
 
 def message_of(message: BaseMessage) -> dict[str, Any]:
@@ -105,21 +93,12 @@ def message_of(message: BaseMessage) -> dict[str, Any]:
 
 def _read(messages: Iterable[dict[str, Any]]) -> list[BaseMessage]:
     """Return stored messages as LangChain's; those of other frameworks as a chat that models accept."""
-    found: list[BaseMessage] = []
-    both = ((origin.unpack(message, FORMAT), message) for message in messages)
-    for foreign, pairs in groupby(both, key=lambda pair: pair[0] is None):
-        if foreign:
-            found += map(_foreign, origin.conversation(message for _, message in pairs))
-        else:
-            found += messages_from_dict([native for native, _ in pairs if native is not None])
-    return found
+    return messages_from_dict([*origin.natives(messages, FORMAT, _foreign)])
 
 
-def _foreign(chat: dict[str, Any]) -> BaseMessage:
+def _foreign(chat: dict[str, Any]) -> dict[str, Any]:
     if chat["role"] not in {*_ROLES.values(), "developer"}:
-        return ChatMessage(content=chat["content"], role=chat["role"])
-    calls = [
-        {"id": call["id"], "name": call["function"]["name"], "args": origin.arguments_of(call)}
-        for call in chat.get("tool_calls", ())
-    ]
-    return convert_to_messages([{**chat, "tool_calls": calls} if calls else chat])[0]
+        return message_to_dict(ChatMessage(content=chat["content"], role=chat["role"]))
+    calls = [{"id": one, "name": tool, "args": given} for one, tool, given in origin.calls_of(chat)]
+    (message,) = convert_to_messages([{**chat, "tool_calls": calls} if calls else chat])
+    return message_to_dict(message)

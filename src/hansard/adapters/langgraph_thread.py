@@ -201,15 +201,12 @@ class Thread(AdapterProjection):
         for channel, version in put.versions.items():
             # First from the parent: two of its children may have given two values the same version.
             inherited = None if parent is None else parent.values.get(channel)
-            if channel in put.values:
-                value = self._values[event.seq, channel]
-            elif inherited is not None and inherited.version == version:
+            value = self._values.get((event.seq, channel))
+            if value is None and inherited is not None and inherited.version == version:
                 value = inherited
-            elif (known := self._versions.get((put.ns, channel, version))) is not None:
-                value = known
-            else:
-                continue
-            found.values[channel] = value
+            value = value or self._versions.get((put.ns, channel, version))
+            if value is not None:
+                found.values[channel] = value
         self.checkpoints[put.ns, put.id] = found
         if put.mirrored is not None:
             self.mirror = self._values.get((event.seq, put.mirrored.channel))

@@ -10,21 +10,21 @@ import asyncio
 import atexit
 import contextlib
 import os
-from collections.abc import Coroutine
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import hansard
 from hansard import aio
 
+Own = TypeVar("Own")
+Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 #: What a caller may pass as a store.
 StoreLike = hansard.Store | aio.Store | str | os.PathLike[str]
-
-
 #: The same, with an absolute path.
 Settled = hansard.Store | aio.Store | str
-
 
 _MEMORY = "memory:"
 
@@ -74,6 +74,18 @@ async def aopened(store: StoreLike) -> aio.Store:
         known = _open.get(place)
         place = known if known is not None else await asyncio.to_thread(opened, place)
     return aio.over(place)
+
+
+def threaded(
+    method: Callable[Concatenate[Own, Given], Answer],
+) -> Callable[Concatenate[Own, Given], Coroutine[Any, Any, Answer]]:
+    """Make a method awaitable: it runs in another thread."""
+
+    @wraps(method)
+    async def awaited(self: Own, /, *args: Given.args, **named: Given.kwargs) -> Answer:
+        return await asyncio.to_thread(method, self, *args, **named)
+
+    return awaited
 
 
 async def finished(work: Coroutine[Any, Any, Answer]) -> Answer:

@@ -9,16 +9,14 @@ framework can read. Steps, snapshots and tool effects are application events. Th
 harness' own stores do.
 """
 
-import asyncio
 import json
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import hansard
-from hansard.adapters.opening import StoreLike, missing, opened, settled
+from hansard.adapters.opening import StoreLike, missing, opened, settled, threaded
 from hansard.adapters.session_projection import AdapterProjection
 from hansard.message import values
 from hansard.message.pydantic_items import EFFECT, RUN, SNAPSHOT, STEP, message_of, natives_of
@@ -44,7 +42,6 @@ _steps: Final = TypeAdapter(StepEvent)
 _effects: Final = TypeAdapter(ToolEffectRecord)
 _snapshots: Final = TypeAdapter(ContinuableSnapshot)
 
-Answer = TypeVar("Answer")
 Data = dict[str, Any]
 
 
@@ -66,19 +63,12 @@ class HansardStepStore:
         self._runs = lru_cache(64)(lambda name: _Run(opened(self._store), name))
         self._lists = lru_cache(64)(lambda name: _Runs(opened(self._store), name))
 
-    async def _ask(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
-        """Call a function with a run that is up to date, in another thread."""
-        return await asyncio.to_thread(self._with_run, run_id, call)
+    def _run(self, run_id: str) -> "AbstractContextManager[_Run]":
+        return self._runs(f"{self._prefix}run/{run_id}").fresh()
 
-    def _with_run(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
-        with self._runs(f"{self._prefix}run/{run_id}").fresh() as run:
-            return call(run)
-
-    async def _append(self, name: str, kind: str, data: Data, key: str | None = None) -> None:
-        def append() -> None:
-            opened(self._store).session(self._prefix + name).append(kind, data, key=key)
-
-        await asyncio.to_thread(append)
+    @threaded
+    def _append(self, name: str, kind: str, data: Data, key: str | None = None) -> None:
+        opened(self._store).session(self._prefix + name).append(kind, data, key=key)
 
     async def register_run(self, record: RunRecord) -> None:
         """Store the record of a run; the last record counts."""
@@ -88,18 +78,20 @@ class HansardStepStore:
         with self._lists(f"{self._prefix}runs").fresh() as runs:
             return dict(runs.records)
 
-    async def get_run(self, *, run_id: str) -> RunRecord | None:
+    @threaded
+    def get_run(self, *, run_id: str) -> RunRecord | None:
         """Return the record of a run; None if it is not registered."""
-        found = (await asyncio.to_thread(self._registered)).get(run_id)
+        found = self._registered().get(run_id)
         return None if found is None else _records.validate_python(found)
 
-    async def list_runs(
+    @threaded
+    def list_runs(
         self, *, parent_run_id: str | None = None, conversation_id: str | None = None
     ) -> list[RunRecord]:
         """Return the runs of a parent or a conversation, or all, in the order in which they began."""
         records = [
             _records.validate_python(one)
-            for one in (await asyncio.to_thread(self._registered)).values()
+            for one in self._registered().values()
             if parent_run_id in {None, one.get("parent_run_id")}
             and conversation_id in {None, one.get("conversation_id")}
         ]
@@ -115,50 +107,59 @@ class HansardStepStore:
             f"run/{event.run_id}", STEP, data, None if key is None else f"step:{key}"
         )
 
-    async def list_events(self, *, run_id: str) -> list[StepEvent]:
+    @threaded
+    def list_events(self, *, run_id: str) -> list[StepEvent]:
         """Return the steps of a run, in order."""
-        found = await self._ask(run_id, lambda run: list(run.steps))
-        return [_steps.validate_python(one) for one in found]
+        with self._run(run_id) as run:
+            return [_steps.validate_python(one) for one in run.steps]
 
     async def save_snapshot(self, snapshot: ContinuableSnapshot) -> None:
         """Store a snapshot; messages that the run has stored already are not stored again."""
         data = _snapshots.dump_python(snapshot, mode="json", exclude={"messages"})
-        await asyncio.to_thread(self._save, snapshot.run_id, data, natives(snapshot.messages))
+        await self._save(snapshot.run_id, data, natives(snapshot.messages))
 
+    @threaded
     def _save(self, run_id: str, data: Data, natives: list[Data]) -> None:
-        done = False
-        while not done:
-            with suppress(hansard.SeqConflict):
-                done = self._with_run(run_id, lambda run: run.save(data, natives))
+        while True:
+            with suppress(hansard.SeqConflict), self._run(run_id) as run:
+                run.save(data, natives)
+                return
 
-    async def latest_snapshot(
+    @threaded
+    def latest_snapshot(
         self, *, run_id: str, include_interrupted: bool = False
     ) -> ContinuableSnapshot | None:
         """Return the newest snapshot, of the complete ones or of all; None if there is none."""
-        found = await self._ask(run_id, lambda run: run.shown(include_interrupted)[-1:])
-        return _snapshot(found[0]) if found else None
+        with self._run(run_id) as run:
+            found = run.shown(include_interrupted)
+        return _snapshot(found[-1]) if found else None
 
-    async def list_snapshots(
+    @threaded
+    def list_snapshots(
         self, *, run_id: str, include_interrupted: bool = False
     ) -> list[ContinuableSnapshot]:
         """Return the snapshots, oldest first: the complete ones, or all."""
-        found = await self._ask(run_id, lambda run: run.shown(include_interrupted))
-        return [_snapshot(one) for one in found]
+        with self._run(run_id) as run:
+            return list(map(_snapshot, run.shown(include_interrupted)))
 
     async def record_tool_effect(self, record: ToolEffectRecord) -> None:
         """Store the record of a call; the last record counts."""
         data = _effects.dump_python(record, mode="json")
         await self._append(f"run/{record.run_id}", EFFECT, data)
 
-    async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
+    @threaded
+    def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
         """Return the record of a call; None if there is none."""
-        found = await self._ask(run_id, lambda run: run.effects.get(tool_call_id))
+        with self._run(run_id) as run:
+            found = run.effects.get(tool_call_id)
         return None if found is None else _effects.validate_python(found)
 
-    async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
+    @threaded
+    def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
         """Return the calls that began and whose end is unknown."""
-        found = await self._ask(run_id, lambda run: list(run.effects.values()))
-        return [_effects.validate_python(one) for one in found if one["status"] == "started"]
+        with self._run(run_id) as run:
+            found = [one for one in run.effects.values() if one["status"] == "started"]
+        return [_effects.validate_python(one) for one in found]
 
 
 def _snapshot(stored: tuple[Data, list[Data]]) -> ContinuableSnapshot:
@@ -213,14 +214,14 @@ class _Run(AdapterProjection):
             if include_interrupted or data.get("state") in {None, "complete"}
         ]
 
-    def save(self, data: Data, natives: list[Data]) -> bool:
-        """Append a snapshot and its new messages, unless it is a repetition; return True.
+    def save(self, data: Data, natives: list[Data]) -> None:
+        """Append a snapshot and its new messages, unless it is a repetition.
 
         `SeqConflict` if another process appended concurrently.
         """
         key = data["idempotency_key"]
         if key is not None and key in self.keys:
-            return True
+            return
         new: list[Data] = []
         places = dict(self.places)
         for native in natives:
@@ -230,7 +231,6 @@ class _Run(AdapterProjection):
         events = [("message.added", {"message": message_of(native)}) for native in new]
         snapshot = (SNAPSHOT, {"snapshot": data, "messages": seqs})
         self.handle.append_all([*events, snapshot], expected_seq=self.seq)
-        return True
 
 
 def _text(native: Data) -> str:

@@ -10,6 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 import hansard
@@ -20,12 +21,12 @@ _ERASING: Final = frozenset({"message.redacted", "history.dropped", "session.rep
 CHANGING: Final = _ERASING | {"session.reverted", "session.cleared"}
 
 
+@dataclass
 class _ProjectionTail:
     """The last known event of a session."""
 
-    def __init__(self, session: hansard.Session, last: Event | None = None) -> None:
-        self.session = session
-        self.last = last
+    session: hansard.Session
+    last: Event | None = None
 
     @property
     def seq(self) -> int:

@@ -268,9 +268,8 @@ def _foreign(messages: Iterable[Json]) -> Iterator[Json]:
             yield {"role": "user", "content": [{"toolResult": result}]}
             continue
         content: list[Json] = [{"text": chat["content"]}] if chat["content"] else []
-        for call in chat.get("tool_calls", ()):
-            named = {"toolUseId": call["id"], "name": call["function"]["name"]}
-            content.append({"toolUse": {**named, "input": origin.arguments_of(call)}})
+        for call_id, tool, given in origin.calls_of(chat):
+            content.append({"toolUse": {"toolUseId": call_id, "name": tool, "input": given}})
         yield {"role": "assistant" if chat["role"] == "assistant" else "user", "content": content}
 
 

@@ -5,6 +5,7 @@ the kind `x.claude.entry`. An entry is read back equal, with any content.
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -82,7 +83,7 @@ class UsageCounts:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, int]] = {}
+        self._known: dict[str, Counter[str]] = {}
 
     def new(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the usage to record for an entry; None if earlier ones have reported all of it."""
@@ -96,24 +97,23 @@ class UsageCounts:
         if not isinstance(model, str) or model.startswith("<"):
             return None  # a message of the program, such as an error
         cached, written, rest = (_count(used.get(one)) for one in _INPUT)
-        counts = {
-            "input_tokens": cached + written + rest,
-            "output_tokens": _count(used.get("output_tokens")),
-            "cached_tokens": cached,
-            "cache_write_tokens": written,
-        }
-        before = self._known.get(name, {})
-        new = {one: max(count - before.get(one, 0), 0) for one, count in counts.items()}
-        new = {one: count for one, count in new.items() if count}
+        counts = Counter(
+            input_tokens=cached + written + rest,
+            output_tokens=_count(used.get("output_tokens")),
+            cached_tokens=cached,
+            cache_write_tokens=written,
+        )
+        before = self._known.get(name, Counter())
+        new = counts - before  # only what is positive
         if not new:
             return None
         return {"model": model, **new, "response_id": name, **({"calls": 0} if before else {})}
 
     def add(self, recorded: Mapping[str, Any]) -> None:
         """Add what was recorded."""
-        known = self._known.setdefault(str(recorded.get("response_id")), {})
+        known = self._known.setdefault(str(recorded.get("response_id")), Counter())
         for name in ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens"):
-            known[name] = known.get(name, 0) + _count(recorded.get(name))
+            known[name] += _count(recorded.get(name))
 
 
 def _count(value: object) -> int:
@@ -181,7 +181,6 @@ def _entry_of(chat: origin.Message) -> dict[str, Any]:
         role, content = "user", [{**answered, "content": content}]
     elif role == "assistant":
         content = [{"type": "text", "text": content}] if content else []
-        for call in chat.get("tool_calls", ()):
-            named = {"id": call["id"], "name": call["function"]["name"]}
-            content.append({"type": "tool_use", **named, "input": origin.arguments_of(call)})
+        for call_id, tool, given in origin.calls_of(chat):
+            content.append({"type": "tool_use", "id": call_id, "name": tool, "input": given})
     return {"type": role, "message": {"role": role, "content": content}}

@@ -129,9 +129,7 @@ def usage_of(member: Callable[[str], Any]) -> dict[str, Any] | None:
         "cache_write_tokens": given.get("cache_creation"),
         "reasoning_tokens": made.get("reasoning"),
     }
-    counts = {name: count for name, count in counts.items() if type(count) is int and count > 0}
-    model = response.get("model_name") or response.get("model") or "unknown"
-    return {"model": str(model), **counts} if counts else None
+    return origin.usage(response.get("model_name") or response.get("model"), counts)
 
 
 class MirrorChange(NamedTuple):

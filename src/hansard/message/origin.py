@@ -18,6 +18,7 @@ not JSON is stored as `values.to_json` encodes it, with `"encoded": true`; the r
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -94,9 +95,21 @@ def unpack(message: Message, format: str, *, chat: bool = False) -> Message | No
             holder, _, name = target.rpartition("/")
             place = _found(native, holder)
             place[int(name) if isinstance(place, list) else _unescaped(name)] = value
-    except (AttributeError, LookupError, TypeError, ValueError):
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None  # not created by `pack`: the application's own member
     return native if isinstance(native, dict) else None
+
+
+def natives(
+    messages: Iterable[Message], format: str, convert: Callable[[Message], Any]
+) -> Iterator[Any]:
+    """Yield the items of stored messages; for those of other frameworks, the converted messages of a chat."""
+    both = ((unpack(message, format), message) for message in messages)
+    for foreign, group in groupby(both, key=lambda one: one[0] is None):
+        if foreign:
+            yield from map(convert, conversation(message for _, message in group))
+        else:
+            yield from (native for native, _ in group)
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
@@ -249,14 +262,25 @@ def call_of(call_id: str | None, name: str, given: object) -> Message:
     return {"id": call_id, "type": "function", "function": function}
 
 
-def arguments_of(call: Message) -> dict[str, Any]:
-    """Return the arguments of a call as an object, even if they are not one."""
-    text = call["function"]["arguments"]
+def calls_of(chat: Message) -> Iterator[tuple[str, str, Message]]:
+    """Yield id, tool and arguments of the calls of a chat's message."""
+    for call in chat.get("tool_calls", ()):
+        yield call["id"], call["function"]["name"], arguments_of(call["function"]["arguments"])
+
+
+def arguments_of(text: str) -> Message:
+    """Return the arguments of a call, a string of JSON, as an object, even if they are not one."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"text": text}
     return found if isinstance(found, dict) else {"value": found}
+
+
+def usage(model: object, counts: Mapping[str, Any], **more: Any) -> Message | None:
+    """Return what to record for a call of a model; None if it reports no tokens."""
+    counted = {name: count for name, count in counts.items() if type(count) is int and count > 0}
+    return {"model": str(model or "unknown"), **counted, **more} if counted else None
 
 
 def content_of(blocks: list[Any]) -> Any:

@@ -60,15 +60,10 @@ _NAMES: Final = frozenset({"name", "tool_name", "toolUseId"})
 
 #: The names that frameworks have for roles.
 ROLES: Final = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "model": "assistant",
-    "system": "system",
-    "developer": "system",
-    "tool": "tool",
-    "function": "tool",
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "ai", "model"), "assistant"),
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("tool", "function"), "tool"),
 }
 _PLAIN: Final = frozenset({"role", "content"})
 

@@ -6,7 +6,6 @@ belongs to the agent: it stays in `origin`, unless the message has nothing else.
 """
 
 from collections.abc import Iterable
-from itertools import groupby
 from typing import Any, Final
 
 from hansard.message import origin
@@ -60,15 +59,10 @@ def usage_of(native: Native) -> dict[str, Any] | None:
         "cache_write_tokens": used.get("cache_write_tokens"),
         "reasoning_tokens": used.get("output_reasoning_tokens") or reasoned,
     }
-    counts = {name: count for name, count in counts.items() if type(count) is int and count > 0}
-    if not counts:
-        return None
-    found = {"model": native.get("model_name") or "unknown", **counts}
-    if used.get("cost") is not None:
-        found["cost"] = str(used["cost"])
+    more = {} if used.get("cost") is None else {"cost": str(used["cost"])}
     if isinstance(native.get("provider_response_id"), str):
-        found["response_id"] = native["provider_response_id"]
-    return found
+        more["response_id"] = native["provider_response_id"]
+    return origin.usage(native.get("model_name"), counts, **more)
 
 
 def call_of(native: Native) -> str:
@@ -81,16 +75,8 @@ def natives_of(messages: Iterable[dict[str, Any]]) -> list[Native]:
 
     Messages of another framework become simple messages of Pydantic AI, fewer or more than there were.
     """
-    found: list[Native] = []
     names: dict[str, str] = {}
-    unpacked = ((origin.unpack(message, FORMAT), message) for message in messages)
-    for foreign, group in groupby(unpacked, key=lambda one: one[0] is None):
-        if foreign:
-            chats = origin.conversation(message for _, message in group)
-            found += [_foreign(chat, names) for chat in chats]
-        else:
-            found += [native for native, _ in group if native is not None]
-    return found
+    return [*origin.natives(messages, FORMAT, lambda chat: _foreign(chat, names))]
 
 
 def _foreign(chat: dict[str, Any], names: dict[str, str]) -> Native:

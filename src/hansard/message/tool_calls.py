@@ -79,11 +79,9 @@ def problems(messages: Sequence[Mapping[str, Any]]) -> list[Problem]:
     for call, result in pairs(messages):
         half = result if call is None else call
         if half is not None and (call is None or result is None):
-            found.append(Problem(f"orphan {_WORDS[half.is_call]}", half.place, half.call_id))
+            what = "orphan call" if half.is_call else "orphan result"
+            found.append(Problem(what, half.place, half.call_id))
     return sorted(found, key=lambda problem: problem.place)
-
-
-_WORDS = {True: "call", False: "result"}
 
 
 def pairs(messages: Sequence[Mapping[str, Any]]) -> list[Pair]:

@@ -212,25 +212,28 @@ def _legal_cut(
                 last = None
                 continue
         last = _Cut(place, lead)
-        if place >= wanted and (lead is None or _fits(view, limits, last)):
+        fits = place >= wanted
+        if fits and lead is not None:
+            fits = place >= _wanted(view.messages, limits.less(view.messages[lead]))
+        if fits:
             break
     return last
-
-
-def _fits(view: _View, limits: Limits, cut: _Cut) -> bool:
-    less = limits if cut.lead is None else limits.less(view.messages[cut.lead])
-    return cut.place >= _wanted(view.messages, less)
 
 
 def _wanted(messages: Sequence[Message], limits: Limits) -> int:
     """Return the first place from which everything fits the limits."""
     wanted = 0
     if limits.turns is not None:
-        wanted = max(wanted, _turn_cut(messages, limits.turns))
+        starts = [place for place, message in enumerate(messages) if is_user(message)]
+        wanted = starts[-limits.turns] if len(starts) > limits.turns else 0
     if limits.messages is not None:
         wanted = max(wanted, len(messages) - limits.messages)
     if limits.tokens is not None:
-        wanted = max(wanted, _token_cut(messages, limits.tokens, limits.counter))
+        left = limits.tokens
+        for place in range(len(messages) - 1, wanted - 1, -1):
+            left -= limits.counter(messages[place])
+            if left < 0:
+                return place + 1
     return wanted
 
 
@@ -253,19 +256,6 @@ def _begins(messages: Sequence[Message], roles: Roles) -> bool:
 def is_user(message: Message) -> bool:
     """Return whether a message is a person's: results of tools also have the role user."""
     return role_of(message) == "user"
-
-
-def _turn_cut(messages: Sequence[Message], turns: int) -> int:
-    starts = [place for place, message in enumerate(messages) if is_user(message)]
-    return starts[-turns] if len(starts) > turns else 0
-
-
-def _token_cut(messages: Sequence[Message], left: int, counter: Callable[[Message], int]) -> int:
-    for place in range(len(messages) - 1, -1, -1):
-        left -= counter(messages[place])
-        if left < 0:
-            return place + 1
-    return 0
 
 
 def _ends_of_pairs(messages: Sequence[Message]) -> tuple[list[int], int]:

@@ -187,3 +187,12 @@ def test_arguments_are_stored_once() -> None:
     assert written(origin.unpack(json.loads(json.dumps(message)), "f")) == written(native)
     calls[0]["function"]["arguments"] = "{not JSON at all, but long"  # type: ignore[index]
     assert origin.unpack({**message, "tool_calls": calls}, "f") is None
+
+
+def test_arguments_that_are_nested_too_deep_are_text() -> None:
+    """A call whose arguments no parser reads is still a call for every framework."""
+    deep = "[" * 100_000
+    called = chat("assistant", "", ("c", "f", deep))
+    assert [*origin.calls_of(origin.chat(called)[0])] == [("c", "f", {"text": deep})]
+    found = {"format": "f", "item": {"a": 1}, "from": {"/a": "json:/content"}}
+    assert origin.unpack({"role": "user", "content": deep, "origin": found}, "f") is None
