@@ -122,8 +122,13 @@ def test_an_agent_finds_reads_and_compares(store: Path) -> None:
         state = await call(client, "session_state", id="support/42")
         assert (state["metadata"]["user"], state["message_count"]) == ("u7", 4)
         assert state["children"] == ["support/42-b"]
+        assert state["cite"] == "hansard://session/support%2F42#e5"
+        assert listed["sessions"][0]["cite"] == "hansard://session/sales%2F1#e1"
         compared = await call(client, "compare_sessions", a="support/42", b="support/42-b")
         assert compared["base"] == {"session": "support/42", "seq": 4}
+        assert compared["cite"] == [
+            "hansard://session/support%2F42#e5", "hansard://session/support%2F42-b#e6",
+        ]  # fmt: skip
         uri = f"hansard://session/{quote('support/42', safe='')}"
         (resource,) = (await client.read_resource(uri)).contents
         assert json.loads(resource.text)["entries"] == read["entries"]  # type: ignore[union-attr]
@@ -270,6 +275,57 @@ def test_hostile_content_stays_quoted(store: Path) -> None:
         await refused(client, "search_sessions", query='"')
 
     serve(store, work, "--all")
+
+
+def test_every_result_is_bounded_and_its_pages_add_up(tmp_path: Path) -> None:
+    """Large metadata, many hits and long differences come in pages that leave nothing out."""
+    path, text = tmp_path / "data", "refund " * 400
+    with hansard.open(path, durability="os") as opened:
+        for number in range(30):
+            metadata = {f"key {n}": [text] * 9 for n in range(9)}
+            session = opened.create(f"s/{number:02}", metadata={"title": text, **metadata})
+            session.add_message({"role": "user", "content": f"{number} {text}"})
+        for id in ("a", "b"):
+            differing = [
+                {"role": "user", "content": f"{id} {n} {text}", "more": [text] * (9 * (n == 3))}
+                for n in range(12)
+            ]
+            opened.session(id).add_messages(differing)
+
+    async def work(client: Client) -> None:
+        listed: list[str] = []
+        cursor: str | None = None
+        while cursor is not None or not listed:
+            page = await call(client, "list_sessions", prefix="s/", limit=100, cursor=cursor)
+            listed += [row["cite"] for row in page["sessions"]]
+            cursor = page["next"]
+        assert len(listed) == len({*listed}) == 30
+        hits: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            page = await call(
+                client, "search_sessions", query="refund", role="user", limit=50, offset=offset
+            )
+            hits += [hit["cite"] for hit in page["hits"]]
+            offset = page["next_offset"]
+        assert len(hits) == len({*hits}) == 54
+        seqs: list[int] = []
+        offset = 0
+        while offset is not None:
+            page = await call(client, "compare_sessions", a="a", b="b", offset=offset)
+            seqs += [item[0] for item in page["only_b"]]
+            offset = page["next_offset"]
+        assert seqs == list(range(1, 13))
+        state = await call(client, "session_state", id="s/00")
+        assert state["metadata"]["[cut]"]
+        for tool, arguments in (
+            ("search_sessions", {"query": "refund"}),
+            ("compare_sessions", {"a": "a", "b": "b"}),
+            ("read_message", {"id": "a", "seq": 1}),
+        ):
+            assert "offset must be >= 0" in await refused(client, tool, offset=-1, **arguments)
+
+    serve(path, work, "--all")
 
 
 def test_pages_of_a_long_session_add_up(tmp_path: Path) -> None:

@@ -26,10 +26,11 @@ from hansard.event import secrets
 from hansard.message.parse import parse
 from hansard.state.view import View
 
-#: Maximum bytes of all entries of a page; maximum bytes of one member of another result; maximum characters
-#: of one text.
+#: Maximum bytes of all entries of a page, of one entry, and of one member of another result; maximum
+#: characters of one text.
 LARGEST: Final = 40_000
-_MEMBER: Final = 12_000
+_ENTRY: Final = 12_000
+_MEMBER: Final = 5_000
 _LONGEST: Final = 3_000
 
 #: Maximum entries of a page; maximum hits of the store that are read to find those of one workspace.
@@ -101,6 +102,7 @@ class Scope(NamedTuple):
         session: str | None = None,
         role: str | None = None,
         limit: int = 10,
+        offset: int = 0,
     ) -> dict[str, Any]:
         """Search messages and titles for words; the best matches come first.
 
@@ -113,10 +115,12 @@ class Scope(NamedTuple):
             session: only this session.
             role: only messages of this role, such as user or assistant.
             limit: maximum number of hits, up to 50.
+            offset: the `next_offset` of the previous page, to continue after it.
         """
         if session is not None:
             self.session(session)
-        wanted = asked = _within(limit, 50)
+        end = _from(offset) + _within(limit, 50)
+        wanted = asked = end + 1
         inside = None if self.workspace is None else self.ids()
         while True:
             found = self.store.search(query, prefix=prefix, session=session, role=role, limit=asked)
@@ -124,8 +128,13 @@ class Scope(NamedTuple):
             if len(hits) >= wanted or len(found) < asked or asked >= _SEARCHED:
                 break
             asked *= 8
-        shown = [{**self.clean(hit), "cite": _cite(hit.session, hit.seq)} for hit in hits[:wanted]]
-        return {"hits": _limited(shown), **({} if shown else self._note())}
+        cited = [
+            {**self.clean(hit), "cite": _cite(hit.session, hit.seq)} for hit in hits[offset:end]
+        ]
+        shown = _fitting(cited, LARGEST)
+        end = offset + len(shown)
+        following = end if end < len(hits) else None
+        return {"hits": shown, "next_offset": following, **({} if shown else self._note())}
 
     def list_sessions(
         self, prefix: str = "", title: str = "", limit: int = 20, cursor: str | None = None
@@ -138,16 +147,24 @@ class Scope(NamedTuple):
             limit: maximum number of sessions, up to 100.
             cursor: the `next` of the previous page, to continue after it.
         """
-        page = self.store.sessions(
-            prefix=prefix,
-            title=title,
-            workspace=self.workspace,
-            order="-updated",
-            limit=_within(limit, 100),
-            cursor=cursor,
-        )
-        found = {"sessions": _shortened(self.clean(page.items)), "next": page.next}
-        return {**found, **({} if page.items else self._note())}
+        count = _within(limit, 100)
+        while True:
+            page = self.store.sessions(
+                prefix=prefix,
+                title=title,
+                workspace=self.workspace,
+                order="-updated",
+                limit=count,
+                cursor=cursor,
+            )
+            rows = [{**self.clean(row), "cite": _cite(row.id, row.seq)} for row in page.items]
+            for row in rows:
+                row["metadata"] = _limited(row.get("metadata", {}), _MEMBER)
+            shown = _fitting(rows, LARGEST)
+            if len(shown) == len(rows):
+                note = {} if shown else self._note()
+                return {"sessions": shown, "next": page.next, **note}
+            count = len(shown)  # `next` leads to what does not fit
 
     def _note(self) -> dict[str, str]:
         """Return what a result without entries says if the scope has no session at all."""
@@ -236,10 +253,8 @@ class Scope(NamedTuple):
         entry = next((entry for entry in page.entries if entry.seq == seq), None)
         if entry is None or entry.message is None:
             raise hansard.InvalidEvent(f"session {id!r} has no message at seq {seq}")
-        if offset < 0:
-            raise ValueError(f"offset must be >= 0, got {offset}")
         text = msgspec.json.encode(entry.message).decode()
-        end = offset + LARGEST // 2
+        end = _from(offset) + LARGEST // 2
         return {
             "session": id,
             "seq": seq,
@@ -260,15 +275,17 @@ class Scope(NamedTuple):
         children = session.children()
         if self.workspace is not None:
             children = sorted({*children} & self.ids())
+        state = session.state(at)
+        found = self.clean(state) | {"children": self.clean(children)}
         return {
             "session": id,
             "parent": self.clean(session.parent),
-            "children": _limited(self.clean(children)),
-            **{key: _limited(value) for key, value in self.clean(session.state(at)).items()},
+            **{key: _limited(value, _MEMBER) for key, value in found.items()},
+            "cite": _cite(id, state.seq),
         }
 
     def compare_sessions(
-        self, a: str, b: str, a_at: int | None = None, b_at: int | None = None
+        self, a: str, b: str, a_at: int | None = None, b_at: int | None = None, offset: int = 0
     ) -> dict[str, Any]:
         """Compare two sessions, or two points of one: what they share, and where they differ.
 
@@ -277,10 +294,21 @@ class Scope(NamedTuple):
             b: another one, or the same.
             a_at: compare the first as of this seq; default: now.
             b_at: compare the second as of this seq; default: now.
+            offset: the `next_offset` of the previous page: skip this number of items of each list.
         """
         one, other = self.session(a), self.session(b)
-        compared = self.clean(one.compare(other, at=a_at, other_at=b_at))
-        return {key: _limited(value) for key, value in compared.items()}
+        found = one.compare(other, at=a_at, other_at=b_at)
+        compared = self.clean(found)
+        lists = {key: value for key, value in compared.items() if isinstance(value, list)}
+        fits = [len(_fitting(value[_from(offset) :], _MEMBER)) + offset for value in lists.values()]
+        ends = [end for end, value in zip(fits, lists.values(), strict=True) if end < len(value)]
+        end = min(ends, default=None)
+        return {
+            **{key: _limited(value, _MEMBER) for key, value in compared.items()},
+            **{key: _fitting(value[offset:end], _MEMBER) for key, value in lists.items()},
+            "next_offset": end,
+            "cite": [_cite(place.session, place.seq) for place in (found.a, found.b)],
+        }
 
     def resource(self, id: str) -> dict[str, Any]:
         """Read the last entries of a session."""
@@ -354,6 +382,12 @@ def _within(limit: int, most: int) -> int:
     return min(limit, most)
 
 
+def _from(offset: int) -> int:
+    if offset < 0:
+        raise ValueError(f"offset must be >= 0, got {offset}")
+    return offset
+
+
 def _cite(session_id: str, *seqs: int) -> str:
     """Return a citation of a session, or of its events from the first to the last of `seqs`."""
     first, last = (seqs[0], seqs[-1]) if seqs else (0, 0)
@@ -365,21 +399,31 @@ def _shortened(value: Any) -> Any:
     """Return data with long texts cut."""
     if isinstance(value, str) and len(value) > _LONGEST:
         return f"{value[:_LONGEST]} [cut: {len(value) - _LONGEST:,} more characters]"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_shortened(item) for item in value]
     if isinstance(value, dict):
         return {key: _shortened(item) for key, item in value.items()}
     return value
 
 
-def _limited(value: Any) -> Any:
+def _fitting(items: list[Any], size: int) -> list[Any]:
+    """Return the first items that take up to a number of bytes, but one at least."""
+    kept: list[Any] = []
+    for item in map(_limited, items):
+        size -= len(msgspec.json.encode(item))
+        if kept and size < 0:
+            break
+        kept.append(item)
+    return kept
+
+
+def _limited(value: Any, size: int = _ENTRY) -> Any:
     """Return a member of a result with long texts cut, and without the last items of a long list."""
     value = _shortened(value)
     if not isinstance(value, list | dict):
         return value
     items = value.items() if isinstance(value, dict) else value
     kept: list[Any] = []
-    size = _MEMBER
     for item in items:
         size -= len(msgspec.json.encode(item))
         if size < 0:
