@@ -125,6 +125,8 @@ def _class(name: str, thing: type) -> Iterator[str]:
         if member in types and not isinstance(value, property):
             meaning = meanings.get(member, "")
             fields.append(f"- `{member}` (`{types[member]}`){': ' if meaning else ''}{meaning}")
+        elif inspect.ismemberdescriptor(value) and member in meanings:
+            fields.append(f"- `{member}`: {meanings[member]}")
         elif twin is not None and hasattr(twin, member):
             shown = _signature(call) if callable(call) else ""
             twins.append(f"- `{member}{shown}`")

@@ -85,6 +85,7 @@ def test_the_reference_is_fresh(page: str) -> None:
 def test_every_public_name_is_in_the_reference(page: str, module: str) -> None:
     """Each public name, and each public member that `dir()` shows of it, has an entry."""
     written = (ROOT / "docs" / "reference" / page).read_text("utf-8")
+    assert not re.findall(r"^#+ `[^\n]*(?=\s*(?:^#|\Z))", written, re.MULTILINE), "no description"
     loaded = importlib.import_module(module)
     for name in reference.exported(loaded):
         thing = getattr(loaded, name)
