@@ -192,6 +192,26 @@ def test_a_streamed_message_grows_and_is_shown_once(tab: Tab, store: Path) -> No
     tab.check()
 
 
+def test_focus_folds_what_comes_while_it_is_shown(tab: Tab, store: Path) -> None:
+    """Steps that come are folded with those before, once each, and an open fold stays open."""
+    with hansard.open(store) as opened:
+        session = opened.session("focused")
+        session.add_message({"role": "user", "content": "do it"})
+        session.add_message({"role": "assistant", "content": "first step"})
+        tab.page.goto("/session?id=focused&focus=on")
+        assert tab.page.locator(".run").count() == 0
+        session.add_message({"role": "assistant", "content": "second step"})
+        tab.page.wait_for_selector("#e3", timeout=60_000)
+        assert tab.page.inner_text(".run summary") == "1 step"
+        tab.page.click(".run summary")
+        session.add_message({"role": "assistant", "content": "the answer"})
+        tab.page.wait_for_selector("#e4", timeout=60_000)
+    assert tab.page.inner_text(".run summary") == "2 steps"
+    assert tab.page.locator("#e2").is_visible()
+    assert tab.page.locator("#stream .item").count() == 4
+    tab.check()
+
+
 def test_a_reader_who_scrolled_up_stays_there(tab: Tab, store: Path) -> None:
     """New messages do not move the page of a reader; a button leads to them."""
     tab.page.goto("/session?id=plans/launch")
@@ -378,6 +398,9 @@ def test_exported_pages_need_no_server(browser: Any, store: Path, tmp_path: Path
     tab.axe()
     page.keyboard.press("f")
     assert page.locator("#e5").is_visible()
+    for key in "/tc?":  # nothing to search or to step through
+        page.keyboard.press(key)
+    assert "search" not in page.locator("#help").inner_text()
     page.goto(f"{tab.origin}attack.html")
     page.goto(f"{tab.origin}middle.html#e500-e502")
     page.wait_for_selector("#e500.picked")

@@ -1,8 +1,10 @@
 """What the pages read from a store, without a server."""
 
+import re
 import time
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -11,7 +13,7 @@ import pytest
 
 import hansard
 from hansard.cli.screen import rounded
-from hansard.viewer import pages
+from hansard.viewer import bundle, pages
 from hansard.viewer.pages import Site
 
 
@@ -151,3 +153,16 @@ def test_numbers_are_abbreviated_without_a_thousand_thousands() -> None:
     """What rounds to the next unit has the next unit."""
     found = [rounded(number) for number in (9_999, 10_000, 999_999, 1_000_000, 999_999_999)]
     assert found == ["9,999", "10.0k", "1.0M", "1.0M", "1.0G"]
+
+
+def test_the_index_of_exported_pages_has_no_other_page(
+    store: hansard.Store, tmp_path: Path
+) -> None:
+    """A store with more sessions than a page of the list has gives one index, of those that were chosen."""
+    for number in range(60):
+        store.session(f"s{number}").add_message({"role": "user", "content": "x"})
+    bundle.write(store, {"s7": "s7", "s59": "s59"}, tmp_path)
+    index = (tmp_path / "index.html").read_text("utf-8")
+    assert sorted(re.findall(r'class="title" href="([^"]+)"', index)) == ["s59.html", "s7.html"]
+    assert "cursor" not in index
+    assert "Next page" not in index

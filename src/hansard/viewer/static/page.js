@@ -127,7 +127,7 @@ const keys = {
     if (here) place.searchParams.set("at", here.dataset.seq);
     location.assign(place);
   },
-  "/": () => ($(".inside input[type=search]") ?? $("#search")).focus(),
+  "/": () => ($(".inside input[type=search]") ?? $("#search"))?.focus(),
   "?": () => help.showModal(),
 };
 addEventListener("keydown", (event) => {
@@ -157,17 +157,15 @@ async function fetched(place) {
 }
 
 // A fork or a subagent's session opens where it began. Its seqs are those of another session.
-for (const branch of all(".branch")) {
-  branch.addEventListener("toggle", async () => {
-    const place = branch.lastElementChild;
-    if (!branch.open || place.childElementCount) return;
-    const made = await fetched(branch.dataset.src);
-    if (!made) return;
-    made.querySelectorAll("[id]").forEach((item) => item.removeAttribute("id"));
-    made.querySelectorAll(".item").forEach((item) => item.classList.remove("item", "prompt"));
-    place.replaceChildren(...made.body.children);
-  });
-}
+addEventListener("toggle", async ({ target: branch }) => {
+  const place = branch.lastElementChild;
+  if (!branch.dataset?.src || !branch.open || place.childElementCount) return;
+  const made = await fetched(branch.dataset.src);
+  if (!made) return;
+  made.querySelectorAll("[id]").forEach((item) => item.removeAttribute("id"));
+  made.querySelectorAll(".item").forEach((item) => item.classList.remove("item", "prompt"));
+  place.replaceChildren(...made.body.children);
+}, true);
 
 // -- time ---------------------------------------------------------------------
 
@@ -235,17 +233,22 @@ async function update(seq) {
     while (known < wanted) {
       const asked = wanted;
       const low = innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
-      const place = new URL(stream.dataset.part, location.href);
-      const from = last();
+      // A new answer changes what focus folds: then all comes again.
+      const whole = new URLSearchParams(location.search).has("focus");
+      const place = new URL(whole ? location.href : stream.dataset.part, location.href);
       // A result belongs to a call that is shown already, so the newest message comes again.
-      place.searchParams.set("after", Math.max(from - 1, 0));
+      if (!whole) place.searchParams.set("after", Math.max(last() - 1, 0));
       const answer = await fetch(place);
       if (!answer.ok) return problem(`The session cannot be read (${answer.status}). Load the page again.`);
       const made = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const fresh = [...made.body.children];
+      const fresh = [...(whole ? made.querySelector("#stream") : made.body).children];
       all("#stream .unfinished, #stream .empty").forEach((item) => item.remove());
-      let added = false;
-      for (const item of fresh) {
+      let added = whole;
+      if (whole) {
+        const open = all("#stream details[open] [id]").map((item) => item.id);
+        stream.replaceChildren(...fresh);
+        for (const id of open) document.getElementById(id)?.closest("details")?.setAttribute("open", "");
+      } else for (const item of fresh) {
         const old = item.id && document.getElementById(item.id);
         if (old) { if (old.textContent.length < item.textContent.length) old.replaceWith(item); } else { stream.append(item); added = true; }
       }
