@@ -15,6 +15,7 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from decimal import Decimal
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -260,6 +261,19 @@ class Transcript:
         return secrets.redact(value)[0] if self.redacted else value
 
 
+#: What `usage_note` returns, after the name of a model. A log of another program may hold other values.
+USAGE_NOTE: Final = re.compile(
+    r"(?s)(.*): (\d{1,15}) tokens? in, (\d{1,15}) out"
+    r"(?:, cost (-?\d{1,13}(?:\.\d{1,99})?(?:e-\d\d)?))?"
+)
+
+
+def usage_note(given: int, made: int, cost: object) -> str:
+    """Return tokens and cost as a line of a transcript."""
+    unit = "token" if given == 1 else "tokens"
+    return f"{given} {unit} in, {made} out" + (f", cost {cost}" if cost else "")
+
+
 def _describe(event: Event) -> tuple[str, dict[str, Any]]:
     """Return what an event did, and its details."""
     data = event.data
@@ -277,9 +291,10 @@ def _describe(event: Event) -> tuple[str, dict[str, Any]]:
         kinds.SESSION_REVERTED: f"reverted to seq {data.get('seq')}",
         kinds.SESSION_SNAPSHOTTED: f"snapshot {data.get('label')!r} of {data.get('seq')}",
         kinds.USAGE_RECORDED: (
-            f"{data.get('model')}: {data.get('input_tokens', 0)} tokens in, "
-            f"{data.get('output_tokens', 0)} out"
-            + (f", cost {data['cost']}" if data.get("cost") else "")
+            f"{data.get('model')}: "
+            + usage_note(
+                data.get("input_tokens", 0), data.get("output_tokens", 0), data.get("cost")
+            )
         ),
     }
     if event.kind in {kinds.METADATA_SET, kinds.SESSION_CREATED}:
@@ -465,9 +480,26 @@ _LONGEST: Final = 20_000
 def to_html(transcript: Transcript) -> Iterator[bytes]:
     """Yield a transcript as a page, piece by piece."""
     yield _html_head(transcript).encode(errors="replace")
+    # The usage of each call since the last message of the user.
+    turn: list[re.Match[str]] = []
     for entry in transcript.entries():
+        if entry.message is not None and role_of(entry.message) == "user":
+            yield _html_turn(turn).encode()
+            turn = []
+        used = USAGE_NOTE.fullmatch(entry.note) if entry.kind == kinds.USAGE_RECORDED else None
+        turn += [used] if used else []
         yield _html_entry(entry).encode(errors="replace")
-    yield b"</main>\n</body>\n</html>\n"
+    yield _html_turn(turn).encode() + b"</main>\n</body>\n</html>\n"
+
+
+def _html_turn(turn: list[re.Match[str]]) -> str:
+    """Return the usage of a turn of several calls."""
+    if len(turn) < 2:  # noqa: PLR2004
+        return ""
+    given, made = (sum(int(used[place]) for used in turn) for place in (2, 3))
+    cost = sum(Decimal(used[4] or 0) for used in turn)
+    text = usage_note(given, made, format(cost, "f") if cost else None)
+    return f'<div class="note usage">turn: {len(turn)} calls, {text}</div>\n'
 
 
 def _html_head(transcript: Transcript) -> str:

@@ -6,7 +6,6 @@ mail addresses. Everything else is escaped, and control characters are shown as 
 
 import base64
 import html
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -17,7 +16,7 @@ from markupsafe import Markup
 import hansard
 from hansard.message.parse import ROLES, ContentPart, ParsedMessage, failed, parse
 from hansard.transfer.markdown import renderer
-from hansard.transfer.transcript import visible
+from hansard.transfer.transcript import USAGE_NOTE, visible
 
 #: Maximum characters of one text on a page. The event's JSON has all of it.
 _LONGEST: Final = 20_000
@@ -51,9 +50,6 @@ _PICTURES: Final = {
     b"GIF8": "image/gif",
     b"RIFF": "image/webp",
 }
-
-#: The tokens in a transcript's line about a turn's usage.
-_USAGE: Final = re.compile(r"(?s)(.*): (\d+) tokens in, (\d+) out(?:, .*)?")
 
 
 class Part(NamedTuple):
@@ -219,7 +215,7 @@ def _event(entry: "hansard.TranscriptEntry") -> PageItem:
 
 
 def _usage(entry: "hansard.TranscriptEntry") -> UsageOfTurn | None:
-    found = _USAGE.fullmatch(entry.note) if entry.kind == "usage.recorded" else None
+    found = USAGE_NOTE.fullmatch(entry.note) if entry.kind == "usage.recorded" else None
     if found is None:
         return None
     return UsageOfTurn(entry.seq, found[1], int(found[2]), int(found[3]))

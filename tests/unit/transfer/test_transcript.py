@@ -1,6 +1,7 @@
 """A transcript shows the messages of any framework, and nothing in it acts on its reader."""
 # ruff: noqa: D102 - HTMLParser says what its methods are
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -9,6 +10,9 @@ from markdown_it import MarkdownIt
 
 import hansard
 from hansard import Session, Store
+from hansard.backend.contract import AppendRequest
+from hansard.event.event import NewEvent
+from hansard.event.kinds import USAGE_RECORDED
 from hansard.transfer.transcript import POLICY
 
 #: What would be run, fetched, or taken for the page itself.
@@ -188,6 +192,27 @@ def test_html_renders_markdown_and_keeps_its_source(store: Store) -> None:
     assert text.count("*" * 30_000) == 1
     assert "m-1: 12 tokens in, 3 out, cost 0.00120" in text
     assert text.count(" UTC</time>") == 3 + 1 + 2
+
+
+def test_html_adds_up_the_usage_of_a_turn(store: Store) -> None:
+    """A turn of several calls has its sum before the next message of the user, and at the end."""
+    session = store.session("s")
+    for costs in (["0.1", "0.2", None], ["7"], [None, None]):
+        session.add_message({"role": "user", "content": "?"})
+        for cost in costs:
+            session.add_message({"role": "assistant", "content": "so"})
+            session.record_usage(model="m: 1 tokens in, 2 out", input_tokens=1, cost=cost)
+    # Not a number that a program of this version would record.
+    raw = b'{"model":"m","input_tokens":1,"output_tokens":2,"cost":"1e999999999"}'
+    session._log.append(AppendRequest([NewEvent(USAGE_RECORDED, raw, control=False)]))
+    text = b"".join(session.export("html")).decode()
+    notes = re.findall('<div class="note usage">(.*)</div>', text)
+    assert notes == [
+        "turn: 3 calls, 3 tokens in, 0 out, cost 0.3",
+        "turn: 2 calls, 2 tokens in, 0 out",
+    ]
+    assert text.count(": 1 token in, 0 out") == 6
+    assert text.index(notes[0]) < text.index('id="e8"') < text.index(notes[1])
 
 
 def test_the_model_view_is_what_a_model_is_shown(store: Store) -> None:
