@@ -158,7 +158,7 @@ class LockTimeout(HansardError, TimeoutError):
 class Reentered(HansardError, RuntimeError):
     """A signal handler or finalizer appended to a session while its own thread was appending to it.
 
-    Nothing was appended: to wait for the own thread would be a deadlock. Set a flag in the handler, and
+    Nothing was appended: a thread that waits for itself never continues. Set a flag in the handler, and
     append later.
     """
 

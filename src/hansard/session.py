@@ -517,8 +517,8 @@ class Session(SessionReader):
             format: "jsonl", which `store.import_session` reads: a header, one line per event, and a last line
                 with their number and a checksum. Or a transcript for people, as "markdown" or "html"; the
                 HTML page is one file that loads nothing else.
-            redacted: replace what looks like a credential; the file says so. Redacted messages are never
-                included.
+            redacted: replace what looks like a credential, and mark the file as redacted. Redacted messages
+                are never included.
             view: the messages of a transcript: "history" for all, or "model".
             events: include other events in a transcript.
         """

@@ -425,8 +425,8 @@ class SessionReader:
         """Repair the session's files if they are damaged; never done automatically.
 
         Every valid event keeps its seq, and an `event.lost` replaces each lost one. The damaged files are
-        kept next to the log, and a `session.repaired` event says what was done. Nothing is written if nothing
-        is damaged.
+        kept next to the log, and a `session.repaired` event lists what was done. Without damage, nothing is
+        written.
 
         Args:
             missing: accept the loss of sealed segments that are missing.

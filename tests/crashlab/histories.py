@@ -68,7 +68,7 @@ def run(
 ) -> History:
     """Let workers use a store; return their requests, the answers, and the content of the store.
 
-    What happens depends on who comes first: the same seed gives the same kind of history, not the same one.
+    The order of threads decides what happens: a seed gives the same kind of history, not the same one.
 
     Args:
         path: what `hansard.open` takes; a store that is empty, or not there yet.

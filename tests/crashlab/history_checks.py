@@ -330,7 +330,7 @@ class _Session:
         for seq, one in sorted(placed, reverse=True):
             if who is not None and one.invoked > earliest:
                 self._add("order", f"{_name(one)} is at seq {seq}, before {_name(who)}")
-            # Who was refused may have asked again later, with the same key and for the same events.
+            # A refused caller may have tried again later, with the same key and the same events.
             if one.outcome == "ok" and _returned(one) < earliest:
                 earliest, who = _returned(one), one
 

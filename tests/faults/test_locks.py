@@ -55,7 +55,7 @@ def test_the_lock_of_a_killed_holder_is_free_at_once(path: Path) -> None:
     assert said(path) == ["the next"] * 3
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a lock")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows which process holds a lock")
 def test_a_stopped_holder_is_named_and_nothing_is_lost_when_it_goes_on(path: Path) -> None:
     """N-24: waiting for a stopped writer ends with an error that names it; readers do not wait at all."""
     with Crew() as crew, open_store(str(path), "os", lock_timeout=0.05) as store:

@@ -34,7 +34,7 @@ def fill(session: hansard.Session, begin: int = 0) -> None:
 
 
 def shown(path: Path) -> Any:
-    """Return what a session adds up to, for one who knows nothing yet."""
+    """Return what a session adds up to, for a reader that has read nothing yet."""
     with hansard.open(path, read_only=True) as store:
         session = store.session("a")
         return (

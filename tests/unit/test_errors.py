@@ -24,7 +24,7 @@ CLASSES = {
     if isinstance(value, type) and issubclass(value, HansardError)
 }
 
-#: The built-in error that callers who do not know ours may catch.
+#: The built-in error that callers may catch instead of ours.
 FAMILIAR: dict[str, type[Exception]] = {
     "InvalidSessionId": ValueError,
     "InvalidEvent": ValueError,

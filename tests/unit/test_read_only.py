@@ -18,7 +18,7 @@ from hansard import Store
 from tests.programs import python
 from tests.unit.disk_probe import log_of, tree
 
-#: Whom root becomes, to whom modes mean nothing.
+#: The user to switch to from root, which modes do not restrict.
 UNPRIVILEGED = 65534
 
 
@@ -108,7 +108,7 @@ def _kept(found: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def unwritable() -> Iterator[Path]:
-    """Return a store that the user of the test, or whom root becomes, can read and not write."""
+    """Return a store that the test's user, or the one that root switches to, can read and not write."""
     place = Path(tempfile.mkdtemp(prefix="hansard-read-only-"))
     try:
         sample(place / "store")

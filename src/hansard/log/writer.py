@@ -613,7 +613,7 @@ class LogWriter:
                 # If the disk accepts nothing, this process remembers it, and others meet the same disk.
                 with contextlib.suppress(HansardError, OSError):
                     self._locked(self._write_failed)
-                    # From now on the log says it, until a process has verified it.
+                    # From now on the log is marked as failed, until a process has verified it.
                     files.root.failed.discard(files.session_id)
             finally:
                 self._failing = False

@@ -167,7 +167,7 @@ class Scope(NamedTuple):
             count = len(shown)  # `next` leads to what does not fit
 
     def _note(self) -> dict[str, str]:
-        """Return what a result without entries says if the scope has no session at all."""
+        """Return the note of an empty result if the scope has no sessions."""
         if self.store.sessions(workspace=self.workspace, limit=1).items:
             return {}
         return {"note": f"no sessions {self.where}; `hansard mcp --all` serves all of a store"}

@@ -15,7 +15,7 @@ from hansard.log.store_directory import StoreDirectory
 #: What SQLite adds to the name of a database for what it keeps next to it.
 WAL, SHM, JOURNAL = "-wal", "-shm", "-journal"
 
-_KEPT = "it may still say what was taken out of the logs: compact again, or delete it"
+_KEPT = "it may still hold texts that were erased from the logs: compact again, or delete it"
 
 #: Attempts to prepare the file while other processes remove it.
 _ATTEMPTS = 10

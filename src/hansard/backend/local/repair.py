@@ -69,7 +69,7 @@ class _File:
     first: int
     file: int
     last: int | None = None
-    #: What its header says; None if it is damaged.
+    #: The content of its header; None if it is damaged.
     head: KnownHeader | None = None
     #: The log begins with it, as far as it is known.
     begins: bool = True
@@ -106,7 +106,7 @@ class _Repair:
         #: All segments, the active one last, and the ranges of seqs whose segments are missing.
         self._files: list[_File] = []
         self._missed: list[tuple[int, int]] = []
-        #: The first seq of the log, if the active segment says it.
+        #: The first seq of the log, if the active segment has it.
         self._begin: int | None = None
         #: What is known of the result, except for `salvaged` and `controls`.
         self._report = RepairReport(self.session_id)

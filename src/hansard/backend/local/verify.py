@@ -142,7 +142,7 @@ def records(directory: int, path: str) -> Iterator[Record]:
 
 
 def _first_active(directory: int, path: str) -> int:
-    """Return the first seq of the active segment; higher than any seq if it does not say it."""
+    """Return the first seq of the active segment; higher than any seq if it is unknown."""
     try:
         active = open_segment(directory, f"{path}/{names.LOG}", None, writable=False)
     except (Damaged, UnknownFormat):
