@@ -1,5 +1,8 @@
 """Commands on a store in PostgreSQL behave as on files; `doctor` reports unsafe settings."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from tests.cli.batch import batch
 from tests.cli.running import Done
 from tests.postgres.helpers import message, sql
 from tests.postgres.server import Server
+from tests.viewer.test_guard import TOKEN, Running
 
 SECRET = "hush-hush-42"  # noqa: S105 - not a real one
 
@@ -52,6 +56,33 @@ def test_every_command_works_and_shows_no_password(url: str, tmp_path: Path) -> 
         assert SECRET not in found.out + found.err, name
     for name in ("ls", "search", "replay", "tail", "tree", "diff"):
         assert _plain(by_name[name]) == _plain(on_files[name]), name
+
+
+def test_the_page_shows_no_password(url: str) -> None:
+    """N-65: neither the first lines of `hansard serve` nor any page shows user or password."""
+    place = f"{with_password(url)}?schema=served"
+    with hansard.open(place) as store:
+        store.session("a").add_message(message("hello"))
+    served = Running(place, f"--token={TOKEN}").login()
+    for path in (
+        "/",
+        "/?title=none",
+        "/session?id=a",
+        "/stats",
+        "/health?verify=1",
+        "/session?id=b",
+    ):
+        text = served.get(path).text
+        assert SECRET not in text, path
+        assert "schema=served" in text, path
+    served.stop()
+    command = [sys.executable, "-m", "hansard", "-s", place, "serve", "--port=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+    assert SECRET not in line
+    assert "schema=served, read-only" in line
 
 
 def _plain(done: Done) -> list[str]:

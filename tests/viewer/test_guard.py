@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 class Running:
     """A command that serves a store."""
 
-    def __init__(self, store: Path, *options: str) -> None:
+    def __init__(self, store: Path | str, *options: str) -> None:
         self.process = subprocess.Popen(
             [
                 sys.executable,

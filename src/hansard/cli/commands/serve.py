@@ -3,6 +3,7 @@
 import click
 
 import hansard
+from hansard.backend.postgres.url import display_url
 from hansard.cli.command import Call, count_option, define, extra, prefix_option
 
 #: A fixed token is as long as a password, at least.
@@ -48,7 +49,8 @@ def command(
         if token is None and not web.is_loopback(host):
             raise click.UsageError(f"--host {host}: other machines reach it; pass --token too")
         scoped: hansard.Store = store.scoped(prefix) if prefix else store
-        site = pages.Site(scoped, call.store, redacted=not unredacted)
+        where = display_url(call.store)
+        site = pages.Site(scoped, where, redacted=not unredacted)
 
         def linked(url: str) -> None:
             call.screen.note(f"A browser used the link. For another one: {url}")
@@ -62,7 +64,7 @@ def command(
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         call.screen.document({"url": server.url, "port": server.port})
-        call.screen.line(("hansard serve", "bold"), f": {call.store}, read-only. Stop with Ctrl-C.")
+        call.screen.line(("hansard serve", "bold"), f": {where}, read-only. Stop with Ctrl-C.")
         call.screen.line(server.url)
         if opened:
             click.launch(server.url)
