@@ -16,6 +16,7 @@ from hansard import Store, errors, importers
 from hansard.errors import HansardError
 from hansard.log import disk
 from hansard.log.disk import Lock
+from tests.format.handwritten_log import HandwrittenLog
 from tests.unit.disk_probe import log_of
 
 CLASSES = {
@@ -192,6 +193,14 @@ def newer_log(store: Store, path: Path) -> None:
         opened.session("a").messages()
 
 
+def blocked(store: Store, path: Path) -> None:
+    """Append to a log that a later version has closed, for a reason of that version."""
+    store.close()
+    log_of(path, "a").write_bytes(HandwrittenLog("a").note("paused", {"shut": ["paused"]}).data)
+    with hansard.open(path) as opened:
+        opened.session("a").add_message(USER)
+
+
 def purge_parent(store: Store, _: Path) -> None:
     """Purge a session that has a fork."""
     store.session("a").fork("child")
@@ -269,6 +278,8 @@ CASES: dict[str, tuple[type[Exception], Callable[[Store, Path], Any], str]] = {
     "no store": (errors.StoreNotFound, lambda _, path: hansard.open(path / "none", create=False),
         "none: no hansard"),
     "newer log": (errors.UnknownFormat, newer_log, "Upgrade hansard"),
+    "blocked": (errors.UnknownFormat, blocked,
+        "appends blocked for unknown reason paused; nothing was appended. Upgrade hansard"),
     "link": (errors.UnsafePath, linked, "nothing was"),
     "closed": (errors.Closed, closed, "open it again"),
     "unknown": (errors.SessionNotFound, lambda store, _: store.delete("missing"),
