@@ -3,7 +3,6 @@
 import click
 
 import hansard
-from hansard.backend.postgres.url import display_url
 from hansard.cli.command import Call, count_option, define, extra, prefix_option
 
 #: A fixed token is as long as a password, at least.
@@ -49,7 +48,8 @@ def command(
         if token is None and not web.is_loopback(host):
             raise click.UsageError(f"--host {host}: other machines reach it; pass --token too")
         scoped: hansard.Store = store.scoped(prefix) if prefix else store
-        where = display_url(call.store)
+        # A URL may contain a password.
+        where = store.health().where if "://" in call.store else call.store
         site = pages.Site(scoped, where, redacted=not unredacted)
 
         def linked(url: str) -> None:
