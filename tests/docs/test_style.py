@@ -18,12 +18,14 @@ TEXTS = sorted(
         "CHANGELOG.md",
         "docs/**/*.md",
         "src/**/*.py",
+        "src/**/*.html",
+        "src/**/*.js",
         "tests/**/*.py",
         "tools/**/*",
         "pyproject.toml",
     )
     for path in ROOT.glob(pattern)
-    if path.suffix in {".md", ".py", ".c", ".sh", ".toml", ""}
+    if path.suffix in {".md", ".py", ".html", ".js", ".c", ".sh", ".toml", ""}
     and path.is_file()
     and "reference" not in path.parts
     and path != Path(__file__)
