@@ -396,7 +396,8 @@ def _metrics(usage: fold.Usage) -> dict[str, Any]:
         "extra": {
             "cache_write_tokens": usage.cache_write_tokens,
             "reasoning_tokens": usage.reasoning_tokens,
-            "cost": format(usage.cost, "f"),
+            # 0 if no cost was recorded.
+            **({"cost": format(usage.cost, "f")} if usage.cost else {}),
         },
     }
 

@@ -265,6 +265,11 @@ def test_a_trajectory_has_the_published_shape() -> None:
     assert step["metrics"]["prompt_tokens"] == 11
     assert step["metrics"]["extra"]["cost"] == "0.100000000000000002"
     assert made["final_metrics"]["total_cost_usd"] == pytest.approx(0.2)
+    free = store.session("free")
+    free.add_message({"role": "assistant", "content": "Hi"})
+    free.record_usage(model="m", input_tokens=1)
+    metrics = json.loads(exported(free, "atif"))["steps"][0]["metrics"]
+    assert "cost" not in metrics["extra"], "no cost was recorded"
     with pytest.raises(ValueError, match="needs a message"):
         exported(store.create("empty"), "atif")
 
