@@ -114,6 +114,28 @@ def test_a_call_says_that_it_failed(store: hansard.Store) -> None:
     assert [part.kind for part in alone.parts] == ["result", "data"]
 
 
+def test_a_note_is_shown_at_its_message(store: hansard.Store) -> None:
+    """Also at a result, if it came long after, and if a filter hides other events; not before it was made."""
+    session = store.session("a")
+    session.add_messages([_call("c"), _result("c")])
+    for number in range(40):
+        session.add_message({"role": "user", "content": f"{number}"})
+    session.append("x.note", {"text": "one", "seq": 2})
+    session.append("x.note", {"text": "two", "seq": 30})
+    session.append("x.note", {"text": "three", "seq": [30]})
+    site = Site(store, "", window=5)
+
+    def notes(**query: str) -> dict[int, list[int]]:
+        items = pages.session(site, {"id": "a", **query})["items"]
+        return {item.seq: [note.seq for note in item.notes] for item in items if item.notes}
+
+    assert notes(after="0") == {1: [43]}
+    assert notes(around="30") == {30: [44]}
+    assert notes(around="30", role="user") == {30: [44]}
+    assert notes(around="30", at="43") == {}
+    assert notes() == {43: [43], 44: [44], 45: [45]}
+
+
 @pytest.mark.parametrize(
     ("arguments", "preview"),
     [

@@ -172,7 +172,8 @@ def _add_note(found: list[PageItem], entry: "hansard.TranscriptEntry") -> None:
         found.append(_event(entry))
         return
     note = Note(entry.seq, entry.stamp, markdown(text[:_LONGEST]))
-    place = next((place for place, item in enumerate(found) if item.seq == seq), len(found))
+    seqs = ((item.seq, *(part.result_seq for part in item.parts)) for item in found)
+    place = next((place for place, of in enumerate(seqs) if seq in of), len(found))
     if place == len(found):
         found.append(_event(entry))
     found[place] = found[place]._replace(notes=[*found[place].notes, note])

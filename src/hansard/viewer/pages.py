@@ -5,11 +5,11 @@ sees it, unless the server was started with `--unredacted`.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -201,7 +201,8 @@ def session(site: Site, query: Query) -> dict[str, Any]:
     wanted = _filter(role, tool)
     entries, earlier, later = _window(site, found, query, view, at, wanted)
     state = found.state(at) if at else _now(site, found)
-    items = markup.items(entries, raw="raw" in query)
+    later_notes = _notes(site, found, entries, state.seq)
+    items = markup.items([*entries, *later_notes], raw="raw" in query)
     lane = _lane(items, entries)
     keep = {key: value for key, value in query.items() if key in _KEPT and value}
     return {
@@ -233,6 +234,18 @@ def session(site: Site, query: Query) -> dict[str, Any]:
         "files": _files(entries),
         "model_view": _size(found, at) if view == "model" else None,
     }
+
+
+def _notes(
+    site: Site, found: "hansard.Session", entries: "list[hansard.TranscriptEntry]", last: int
+) -> "Iterator[hansard.TranscriptEntry]":
+    """Yield the notes about messages of a page that came after it, or that a filter left out."""
+    shown = [entry.seq for entry in entries]
+    for event in islice(found.events(after=min(shown, default=last)), _SCANNED):
+        known = event.seq > last or event.seq in shown
+        if event.kind == "x.note" and not known and event.data.get("seq") in shown:
+            data = to_json(site.clean(event.data))
+            yield hansard.TranscriptEntry(event.seq, event.stamp, event.kind, None, "", data)
 
 
 #: The parameters that links within a session keep.
