@@ -168,7 +168,7 @@ def test_stepping_by_key(store: Path, terminal: OpenTerminal) -> None:
     ):
         shown.type(keys)
         shown.wait_for(wanted)
-    shown.wait_for("← c1")
+    shown.wait_for("← lookup")  # the tool, by the call before it
     shown.resize(50, 12)
     shown.wait_for(lambda text: "q quit" in text.splitlines()[-1] or "…" in text.splitlines()[-1])
     assert all(len(line) <= 50 for line in shown.lines)
@@ -271,9 +271,10 @@ def test_stepping_scrolls_searches_and_shows_what_came_before(
             {"role": "assistant", "content": "\n".join(f"line {n}." for n in range(40))}
         )
         session.add_message({"role": "user", "content": "A Needle."})
+        session.snapshot("here")
         session.revert(2)
     shown = terminal("replay", "a", "--step", store=tmp_path / "s", rows=24)
-    shown.wait_for("event 1, 1 of 4")
+    shown.wait_for("event 1, 1 of 5")
     shown.type("n")
     shown.wait_for("lines 1 to 20 of 41")
     shown.wait_for("user: the beginning")
@@ -283,17 +284,18 @@ def test_stepping_scrolls_searches_and_shows_what_came_before(
     shown.wait_for("lines 22 to 41 of 41")
     shown.wait_for("line 39.")
     shown.type(" ")
-    shown.wait_for("event 3, 3 of 4")
+    shown.wait_for("event 3, 3 of 5")
     shown.wait_for("assistant: line 0.")
     shown.type("/beginn")
     shown.wait_for("/beginn▏ (Enter)")
     shown.type("\r")
-    shown.wait_for("event 1, 1 of 4")
+    shown.wait_for("event 1, 1 of 5")
     shown.type("/needle\r")
-    shown.wait_for("event 3, 3 of 4")
+    shown.wait_for("event 3, 3 of 5")
     shown.type("/nowhere\r")
     shown.wait_for("not found: nowhere")
-    shown.type("n")
+    shown.type("G")
     shown.wait_for("(reverted) user: A Needle.")
+    shown.wait_for("4  · snapshot")  # reverted were messages only
     shown.type("q")
     assert shown.wait() == 0

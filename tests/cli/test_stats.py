@@ -56,6 +56,24 @@ def test_plots_fit_the_terminal(width: int, store: Path, terminal: OpenTerminal)
         assert "1,020 in 1 call, cost 0.5" in text
 
 
+def test_every_kind_of_token_is_shown(tmp_path: Path, terminal: OpenTerminal) -> None:
+    """`stats`, `show` and `replay` name cached, cache-write and reasoning tokens."""
+    with library.open(tmp_path / "s", durability="os") as opened:
+        opened.session("a").record_usage(
+            model="m",
+            input_tokens=9,
+            cached_tokens=4,
+            cache_write_tokens=3,
+            output_tokens=5,
+            reasoning_tokens=2,
+        )
+    told = "9 tokens in (4 cached, 3 cache-write), 5 out (2 reasoning)"
+    assert told in hansard("show", "a", store=tmp_path / "s").out
+    assert told in hansard("replay", "a", store=tmp_path / "s").out
+    shown = terminal("stats", store=tmp_path / "s")
+    shown.wait_for("14 (4 cached, 3 cache-write, 2 reasoning) in 1 call")
+
+
 def test_growth_is_gathered_into_weeks() -> None:
     """All days are in the growth, gaps as 0, gathered so that they fit; a column is as high as its share."""
     assert plots.growth({}, 10) is None

@@ -38,6 +38,10 @@ ROLES: Final = {
 }
 
 
+#: Events that are messages: only these can be reverted or superseded.
+MESSAGES: Final = frozenset({"message.added", "message.part", "summary.added"})
+
+
 class EventPrinter:
     """Prints events one after another.
 
@@ -93,6 +97,13 @@ class EventPrinter:
             self._screen.record(event_json(event, session=session))
         else:
             self.event(event, session=(session or "") if named else "")
+
+    def learn(self, event: "hansard.Event") -> None:
+        """Learn the names of the tools that an event calls, without printing it."""
+        message = event.data.get("message")
+        for part in parse(message).parts if isinstance(message, dict) else ():
+            if part.kind == "call":
+                self._called[part.call_id] = part.name
 
     def _head(self, event: "hansard.Event", session: str) -> list[Piece]:
         stamp = _moment(event.time)
@@ -336,12 +347,15 @@ def _metadata(data: dict[str, Any]) -> str:
 
 
 def _tokens(usage: Mapping[str, Any]) -> str:
+    def of_these(*names: str) -> str:
+        counts = ((name, usage.get(f"{name}_tokens")) for name in names)
+        text = ", ".join(f"{count:,} {name.replace('_', '-')}" for name, count in counts if count)
+        return f" ({text})" if text else ""
+
     given, made = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
-    cached, reasoned = usage.get("cached_tokens", 0), usage.get("reasoning_tokens", 0)
-    source = f" ({cached:,} cached)" if cached else ""
-    thought = f" ({reasoned:,} reasoning)" if reasoned else ""
     cost = Decimal(str(usage.get("cost") or 0))
     price = f", cost {money(cost)}" if cost else ""
+    source, thought = of_these("cached", "cache_write"), of_these("reasoning")
     return f"{many(given, 'token')} in{source}, {made:,} out{thought}{price}"
 
 

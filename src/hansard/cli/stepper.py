@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Final
 
 import hansard
-from hansard.cli.render import EventPrinter, line_of
+from hansard.cli.render import MESSAGES, EventPrinter, line_of
 from hansard.cli.screen import Screen, cell, shorten
 
 _HELP: Final = "n next · p back · ↑↓ scroll · / search · g G ends · 12 Enter go to · q quit"
@@ -150,13 +150,15 @@ class Stepper:
         console, width = self._screen.console, self._screen.console.width
         printer = EventPrinter(self._screen, full=self._full)
         printer.mark = self._mark
-        with console.capture() as captured:
-            printer.event(self._event(self._place), alone=True)
-        body = captured.get().removesuffix("\n").split("\n")
         height = max(console.height - 3, 1)
         # The earlier events get at most a third of the screen.
         rows = min(self._place, height // 3) if height > 3 else 0  # noqa: PLR2004
-        before = range(self._place - rows, self._place)
+        before = [self._event(place) for place in range(self._place - rows, self._place)]
+        for event in before:
+            printer.learn(event)
+        with console.capture() as captured:
+            printer.event(self._event(self._place), alone=True)
+        body = captured.get().removesuffix("\n").split("\n")
         self._page = height - rows
         self._bottom = max(len(body) - self._page, 0)
         self._top = min(self._top, self._bottom)
@@ -170,10 +172,9 @@ class Stepper:
             foot = f"{'' if self._typed[0] == '/' else 'go to '}{self._typed}▏ (Enter)"
         console.file.write("\x1b[H")
         self._print(head, "reverse", width, "\n")
-        for number in before:
-            seq = self._seqs[number]
-            mark = self._mark(seq)
-            text = f"{seq:>4}  {f'({mark}) ' * bool(mark)}{line_of(self._event(number), width)}"
+        for event in before:
+            mark = self._mark(event.seq) if event.kind in MESSAGES else ""
+            text = f"{event.seq:>4}  {f'({mark}) ' * bool(mark)}{line_of(event, width)}"
             self._print(text, "dim", width, "\n")
         lines = shown + [""] * (self._page - len(shown))
         console.file.write("".join(f"\x1b[2K{line}\n" for line in lines))

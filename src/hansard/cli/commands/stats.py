@@ -52,6 +52,9 @@ _USAGE: Final = (
     "cost",
 )
 
+#: What part of a model's tokens was.
+_PARTS: Final = ("cached", "cache_write", "reasoning")
+
 #: Days per column of a plot, and their names.
 _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
 
@@ -150,8 +153,8 @@ def _plots(
     models = []
     for model, used in stats.models.items():
         tokens = used.input_tokens + used.output_tokens
-        parts = (("cached", used.cached_tokens), ("reasoning", used.reasoning_tokens))
-        named = ", ".join(f"{rounded(count)} {name}" for name, count in parts if count)
+        counts = ((name, getattr(used, f"{name}_tokens")) for name in _PARTS)
+        named = ", ".join(f"{rounded(n)} {name.replace('_', '-')}" for name, n in counts if n)
         text = f"{rounded(tokens)}{f' ({named})' if named else ''} in {many(used.calls, 'call')}"
         cost = f", cost {money(used.cost)}" if used.cost else ""
         models.append((model, tokens, text + cost))
