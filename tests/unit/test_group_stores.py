@@ -285,6 +285,27 @@ def test_a_directory_that_another_creates_first_is_used(
     assert os.listdir(path / "x") == ["file"]
 
 
+def test_a_directory_that_is_being_created_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-64, N-38: a compaction removes what purges have left, and not the directory of a new audit log."""
+    path = tmp_path / "s"
+    other = hansard.open(path, group=True)
+    rename = os.rename
+
+    def compact_first(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if target == "audit":
+            other.compact()
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "rename", compact_first)
+    with hansard.open(path, group=True) as store:
+        store.session("a").add_message({"n": 1})
+        store.delete("a")
+        assert [event.kind for event in other.audit()] == ["session.deleted"]
+    other.close()
+
+
 def test_a_kill_between_creation_and_mode_leaves_no_name(tmp_path: Path) -> None:
     """F-172: killed before any mode is set, a member leaves nothing under its name that others cannot use."""
     program = """

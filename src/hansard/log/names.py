@@ -20,6 +20,7 @@ SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
 INTERNAL: Final = "internal"  # logs of the store itself: the audit log, consumer cursors
 STAGED: Final = "staged"  # part of the name of a temporary file that becomes a log
+PURGED: Final = "purged"  # part of the temporary name of a directory that is being removed
 MARKS: Final = "marks"  # derived: which sessions have changed since the last index refresh
 INDEX: Final = "index"  # derived: empty; its inode and time name the database (`index_database`)
 
@@ -270,6 +271,11 @@ def temporary(base: str) -> str:
 def is_temporary(name: str) -> bool:
     """Return whether `temporary` generated this name. No session has such a name (F-10)."""
     return re.fullmatch(_TEMPORARY, name) is not None
+
+
+def is_purged(name: str) -> bool:
+    """Return whether this is the temporary name of a directory that is being removed (F-64)."""
+    return name.startswith(f".tmp-{PURGED}-") and is_temporary(name)
 
 
 def index_database(inode: int, changed: int) -> str:

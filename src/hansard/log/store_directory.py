@@ -422,7 +422,7 @@ class StoreDirectory:
         self.check_writable()
         self.sweep_trash()
         path = self._path_in_trash(name)
-        temporary = names.temporary("purged")
+        temporary = names.temporary(names.PURGED)
         with disk.reporting("purge", path, "nothing was purged"):
             try:
                 # Only a directory is a session; hansard did not create a link or a file.
@@ -446,8 +446,9 @@ class StoreDirectory:
         # Errors of the trash are reported when it is used.
         with contextlib.suppress(OSError):
             for name in list(disk.names(self._trash)):
-                # Several processes may remove the same files.
-                if names.is_temporary(name):
+                # No other one: in a store of a group, a process may be creating a directory.
+                if names.is_purged(name):
+                    # Several processes may remove the same files.
                     with contextlib.suppress(OSError):
                         disk.remove_directory(self._trash, name)
 
