@@ -141,7 +141,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("ls --since 2-days", 2, "must be a time such as 2026-11-16"),
     (f"ls --since {'9' * 400}d", 2, "must be a time such as"),
     ("ls --until 0001-01-01T00:00+14:00", 2, "must be a time such as"),
-    ("ls --where user", 2, "--where must be KEY=VALUE, got 'user'"),
+    ("ls --where user", 2, "invalid value for '--where': must be KEY=VALUE, got 'user'"),
     ("ls --tree --limit 3", 2, "--tree excludes --limit"),
     ("ls --limit -1", 2, "--limit': must be >= 0, got -1"),
     ("ls --cursor x", 1, "invalid cursor 'x'; pass the one that `hansard ls` printed"),

@@ -1,8 +1,9 @@
-"""Types of arguments: ages, times, points of a session, session ids."""
+"""Types of arguments, such as ages and session ids; arguments and options that several commands have."""
 
 import json
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,13 +92,10 @@ def _duration(text: str) -> timedelta | None:
 
 
 def _age(text: str) -> timedelta:
-    try:
-        age = _duration(text)
-    except OverflowError:
-        age = None
-    if age is None:
-        raise ValueError(f"must be a duration such as 30d, 12h or 2w (s, m, h, d, w), got {text!r}")
-    return age
+    with suppress(OverflowError):
+        if (age := _duration(text)) is not None:
+            return age
+    raise ValueError(f"must be a duration such as 30d, 12h or 2w (s, m, h, d, w), got {text!r}")
 
 
 def _size(text: str) -> int:
@@ -134,12 +132,27 @@ def parse_place(text: str) -> Place:
     return time.astimezone() if time.tzinfo is None else time
 
 
-def key_value(option: str, text: str) -> tuple[str, str]:
-    """Split KEY=VALUE."""
+def _key_value(text: str) -> tuple[str, Any]:
+    """Split KEY=VALUE; the value is JSON, or else text."""
     key, sign, value = text.partition("=")
     if not sign or not key:
-        raise click.UsageError(f"{option} must be KEY=VALUE, got {text!r}")
-    return key, value
+        raise ValueError(f"must be KEY=VALUE, got {text!r}")
+    try:
+        json.loads(value)
+    except ValueError:
+        return key, value
+    return key, parse_json(value, key)
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Return the value of a JSON text, or raise an error that begins with `where`."""
+    from hansard.importers.foreign_json import Unreadable
+    from hansard.importers.source import Files
+
+    try:
+        return Files.decode(text)
+    except Unreadable as error:
+        raise click.UsageError(f"{where}: {error}") from error
 
 
 def ago(then: datetime | None, at: datetime) -> str:
@@ -155,13 +168,6 @@ def ago(then: datetime | None, at: datetime) -> str:
         if seconds >= unit:
             return f"{seconds // unit:.0f} {name} ago"
     return "just now"
-
-
-def last_before(session: "hansard.Session", place: Place) -> int:
-    """Return the seq before the event at a point."""
-    if isinstance(place, datetime):
-        return seq_at(session, place - timedelta(microseconds=1))
-    return max(seq_at(session, place) - 1, 0)
 
 
 def seq_at(session: "hansard.Session", place: Place) -> int:
@@ -228,8 +234,8 @@ PLACE: Final = Argument(
 SESSION: Final = Argument("id", find=_ids)
 SESSION_POINT: Final = Argument("id", find=_points)
 #: Values of other options.
-KIND: Final = Argument("text", find=_kinds)
-METADATA: Final = Argument("text", find=_metadata)
+KIND: Final = Argument("kind", find=_kinds)
+METADATA: Final = Argument("key=value", _key_value, _metadata)
 MODEL: Final = Argument(
     "text", find=lambda _, store, __: dict.fromkeys(store.stats().models).items()
 )
@@ -237,3 +243,21 @@ MODEL: Final = Argument(
 #: The argument of commands on one session, and on several.
 session_argument = click.argument("session_id", metavar="ID", type=SESSION)
 sessions_argument = click.argument("session_ids", metavar="[ID]...", nargs=-1, type=SESSION)
+
+full_option = click.option("--full", is_flag=True, help="Do not truncate")
+prefix_option = click.option("--prefix", default="", help="Only ids starting with TEXT")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Skip confirmation")
+
+
+def count_option(
+    *names: str, help: str, default: int | None = None, least: int = 0, most: int | None = None
+) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
+    """Return an option that takes a number."""
+    return click.option(
+        *names,
+        type=click.IntRange(least, most),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=help,
+    )

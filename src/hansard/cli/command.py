@@ -269,25 +269,3 @@ def common_options(command: click.Command, *, paged: bool = True) -> None:
     if paged:
         pager_help = "Print long output as it is, without $PAGER"
         command.params.append(click.Option(["--no-pager"], is_flag=True, help=pager_help))
-
-
-#: Options that several commands have.
-full_option = click.option("--full", is_flag=True, help="Do not truncate")
-prefix_option = click.option(
-    "--prefix", default="", metavar="TEXT", help="Only ids starting with TEXT"
-)
-yes_option = click.option("-y", "--yes", is_flag=True, help="Skip confirmation")
-
-
-def count_option(
-    *names: str, help: str, default: int | None = None, least: int = 0, most: int | None = None
-) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
-    """Return an option that takes a number."""
-    return click.option(
-        *names,
-        type=click.IntRange(least, most),
-        default=default,
-        show_default=default is not None,
-        metavar="N",
-        help=help,
-    )

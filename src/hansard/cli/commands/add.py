@@ -1,6 +1,5 @@
 """`hansard add`: append messages, events or metadata."""
 
-import json
 import sys
 from typing import Any
 
@@ -8,15 +7,7 @@ import click
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import (
-    LAST_USED,
-    LATEST,
-    Call,
-    count_option,
-    define,
-    remember,
-    session_of,
-)
+from hansard.cli.command import LAST_USED, LATEST, Call, define, remember, session_of
 from hansard.cli.render import event_json
 from hansard.cli.screen import many
 
@@ -42,11 +33,10 @@ from hansard.cli.screen import many
     "--meta",
     multiple=True,
     type=arguments.METADATA,
-    metavar="KEY=VALUE",
     help="Set metadata; VALUE is JSON or text; repeatable",
 )
 @click.option("--key", help="Idempotency key; a repeated key appends nothing")
-@count_option("--expected-seq", help="Fail unless the last seq is N")
+@arguments.count_option("--expected-seq", help="Fail unless the last seq is N")
 @click.option("--new", is_flag=True, help="Fail if the session exists")
 def command(
     call: Call,
@@ -55,7 +45,7 @@ def command(
     role: str,
     kind: str | None,
     title: str | None,
-    meta: tuple[str, ...],
+    meta: tuple[tuple[str, Any], ...],
     key: str | None,
     expected_seq: int | None,
     *,
@@ -72,8 +62,8 @@ def command(
         raise click.UsageError("--jsonl reads stdin; omit the text")
     if kind is not None and (jsonl or text is None):
         raise click.UsageError("--kind needs its data as the text, and excludes --jsonl")
-    changes = dict(_setting(pair) for pair in meta)
-    data = _lines() if jsonl else _data(text, role, kind)
+    changes = dict(meta)
+    data = _data(text, role, kind, jsonl=jsonl)
     if not data and not changes and title is None:
         raise click.UsageError("nothing to add; pass a text, --jsonl, --title or --meta")
     found: list[hansard.Event | None] = []
@@ -100,41 +90,20 @@ def command(
     call.screen.line(f"{session_id}: {many(len(added), 'event')}, {place}")
 
 
-def _data(text: str | None, role: str, kind: str | None) -> list[dict[str, Any]]:
+def _data(text: str | None, role: str, kind: str | None, *, jsonl: bool) -> list[dict[str, Any]]:
+    """Return the messages, or the data of an application event."""
+    if jsonl:
+        # Split on line feeds only: other separators are data.
+        lines = enumerate(sys.stdin.buffer.read().decode().split("\n"), 1)
+        return [_object(line, f"line {number} of stdin") for number, line in lines if line.strip()]
     if text is None:
         return []
     text = sys.stdin.read() if text == "-" else text
-    return [_object(text, "the text")] if kind else [{"role": role, "content": text}]
-
-
-def _lines() -> list[dict[str, Any]]:
-    """Read messages from stdin. An error names the line."""
-    # Split on line feeds only: other separators are data.
-    lines = sys.stdin.buffer.read().decode().split("\n")
-    return [_object(line, f"line {n} of stdin") for n, line in enumerate(lines, 1) if line.strip()]
+    return [_object(text, "the text") if kind else {"role": role, "content": text}]
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
-    value = _decoded(text, where)
+    value = arguments.parse_json(text, where)
     if not isinstance(value, dict):
         raise click.UsageError(f"{where} must be a JSON object, got {type(value).__name__}")
     return value
-
-
-def _setting(pair: str) -> tuple[str, Any]:
-    key, value = arguments.key_value("--meta", pair)
-    try:
-        json.loads(value)
-    except ValueError:
-        return key, value
-    return key, _decoded(value, f"--meta {key}")
-
-
-def _decoded(text: str, where: str) -> Any:
-    from hansard.importers.foreign_json import Unreadable
-    from hansard.importers.source import Files
-
-    try:
-        return Files.decode(text)
-    except Unreadable as error:
-        raise click.UsageError(f"{where}: {error}") from error

@@ -8,15 +8,7 @@ import msgspec
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import (
-    FAILED,
-    LAST_USED,
-    LATEST,
-    Call,
-    define,
-    full_option,
-    session_of,
-)
+from hansard.cli.command import FAILED, LAST_USED, LATEST, Call, define, session_of
 from hansard.cli.render import EventPrinter, brief, short
 from hansard.cli.screen import Screen, many
 from hansard.message.parse import as_text
@@ -42,7 +34,7 @@ _CALLS: Final = {
 )
 @click.argument("one", metavar="A", type=arguments.SESSION_POINT)
 @click.argument("other", metavar="B", type=arguments.SESSION_POINT)
-@full_option
+@arguments.full_option
 def command(call: Call, one: str, other: str, *, full: bool) -> int | None:
     """Compare two sessions or points.
 

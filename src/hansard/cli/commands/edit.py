@@ -8,16 +8,7 @@ import click
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import (
-    FAILED,
-    Call,
-    count_option,
-    define,
-    prefix_option,
-    remember,
-    session_of,
-    yes_option,
-)
+from hansard.cli.command import FAILED, Call, define, remember, session_of
 from hansard.cli.screen import many
 
 #: The options of `prune` of which one is needed.
@@ -116,7 +107,7 @@ def revert(call: Call, session_id: str, place: arguments.Place) -> None:
 @arguments.session_argument
 @click.argument("seqs", metavar="SEQ...", nargs=-1, required=True, type=click.IntRange(min=1))
 @click.option("--reason", default="", help="Stored with the redaction")
-@yes_option
+@arguments.yes_option
 def redact(
     call: Call, session_id: str, seqs: tuple[int, ...], reason: str, *, yes: bool
 ) -> int | None:
@@ -268,16 +259,10 @@ def _check_prune(
     "prune --max-size 10GB --archive-after 30d --purge-trash 7d --set-policy",
     "prune --policy  # from cron",
 )
-@click.option(
-    "--older-than",
-    type=arguments.AGE,
-    metavar="AGE",
-    help="Inactive for AGE, such as 30d or 12h",
-)
+@click.option("--older-than", type=arguments.AGE, help="Inactive for AGE, such as 30d or 12h")
 @click.option(
     "--max-size",
     type=arguments.SIZE,
-    metavar="SIZE",
     help="Also move the longest inactive, until SIZE is left, such as 10GB",
 )
 @click.option("--policy", is_flag=True, help="Apply the stored policy")
@@ -286,16 +271,12 @@ def _check_prune(
 )
 @click.option("--archived", is_flag=True, help="Move only archived sessions")
 @click.option("--finished-parent", is_flag=True, help="Move only forks of archived or closed ones")
-@click.option(
-    "--archive-after", type=arguments.AGE, metavar="AGE", help="Archive what is inactive for AGE"
-)
-@click.option(
-    "--purge-trash", type=arguments.AGE, metavar="AGE", help="Delete what is in the trash for AGE"
-)
-@count_option("--keep-last", default=0, help="Keep the N newest of each workspace")
+@click.option("--archive-after", type=arguments.AGE, help="Archive what is inactive for AGE")
+@click.option("--purge-trash", type=arguments.AGE, help="Delete what is in the trash for AGE")
+@arguments.count_option("--keep-last", default=0, help="Keep the N newest of each workspace")
 @click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
 @click.option("--all-workspaces", is_flag=True, help="Sessions of every workspace")
-@prefix_option
+@arguments.prefix_option
 @click.option("--dry-run", is_flag=True, help="Write nothing; show what would be done")
 def prune(
     call: Call,

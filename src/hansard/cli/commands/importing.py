@@ -8,7 +8,8 @@ import click
 import msgspec
 
 import hansard
-from hansard.cli.command import FAILED, Call, define, open_trusted, prefix_option, session_of
+from hansard.cli import arguments
+from hansard.cli.command import FAILED, Call, define, open_trusted, session_of
 from hansard.cli.screen import many
 
 #: Bytes read at once.
@@ -25,7 +26,7 @@ _PIECE: Final = 1024 * 1024
 )
 @click.argument("names", metavar="FILE... | KIND PATH", nargs=-1, required=True)
 @click.option("--id", "session_id", metavar="ID", help="Import under this id")
-@click.option("--prefix", metavar="TEXT", help="With a KIND: put TEXT before all ids")
+@click.option("--prefix", help="With a KIND: put TEXT before all ids")
 @click.option("--dry-run", is_flag=True, help="With a KIND: write nothing; show what would be done")
 def command(
     call: Call, names: tuple[str, ...], session_id: str | None, prefix: str | None, *, dry_run: bool
@@ -139,7 +140,7 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
 @click.argument("source")
 @click.argument("target")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
-@prefix_option
+@arguments.prefix_option
 def copy(
     call: Call, source: str, target: str, session_ids: tuple[str, ...], prefix: str
 ) -> int | None:

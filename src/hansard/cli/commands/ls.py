@@ -4,7 +4,6 @@ In a tree, a fork is under its parent, if that is listed too. Nothing here is re
 be long.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -12,15 +11,7 @@ import click
 
 import hansard
 from hansard.cli import arguments, table
-from hansard.cli.command import (
-    FAILED,
-    Call,
-    check_targets,
-    count_option,
-    define,
-    prefix_option,
-    session_of,
-)
+from hansard.cli.command import FAILED, Call, check_targets, define, session_of
 from hansard.cli.screen import Screen, many
 from hansard.cli.table import Row
 
@@ -64,19 +55,15 @@ _PAST: Final = "│  "
     "ls --json | jq -r 'select(.message_count > 100).id'",
     paged=True,
 )
-@prefix_option
+@arguments.prefix_option
 @click.option(
-    "--where",
-    multiple=True,
-    metavar="KEY=VALUE",
-    type=arguments.METADATA,
-    help="Filter by metadata; null: key absent",
+    "--where", multiple=True, type=arguments.METADATA, help="Filter by metadata; null: key absent"
 )
 @click.option("--since", type=arguments.MOMENT, help="Only sessions active since TIME")
 @click.option("--until", type=arguments.MOMENT, help="Only sessions inactive since TIME")
-@click.option("--title", default="", metavar="TEXT", help="Only titles containing TEXT")
+@click.option("--title", default="", help="Only titles containing TEXT")
 @click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
-@click.option("--parent", type=arguments.SESSION, metavar="ID", help="Only forks of this session")
+@click.option("--parent", type=arguments.SESSION, help="Only forks of this session")
 @click.option("--archived", is_flag=True, help="Only archived sessions")
 @click.option("-a", "--all", "everything", is_flag=True, help="Include archived sessions")
 @click.option("--held", is_flag=True, help="Only sessions under a legal hold")
@@ -87,16 +74,16 @@ _PAST: Final = "│  "
     help="Sort key; times and numbers descending [default: updated]",
 )
 @click.option("-r", "--reverse", is_flag=True, help="Reverse the order")
-@count_option(
+@arguments.count_option(
     "-n",
     "--limit",
     help=f"Maximum sessions; 0: all [default: {_SCREENFUL} on a terminal, else all]",
 )
-@click.option("--cursor", metavar="TEXT", help="Page token to continue from")
+@click.option("--cursor", help="Page token to continue from")
 @click.option("--tree", is_flag=True, help="Show forks under their parents")
 def ls(
     call: Call,
-    where: tuple[str, ...],
+    where: tuple[tuple[str, Any], ...],
     sort: str | None,
     limit: int | None,
     cursor: str | None,
@@ -120,7 +107,7 @@ def ls(
     screen = call.screen
     if tree and (limit or cursor):
         raise click.UsageError("--tree excludes --limit and --cursor")
-    filters["where"] = dict(_condition(pair) for pair in where)
+    filters["where"] = dict(where)
     filters["archived"] = True if archived else None if everything or damaged or held else False
     filters["held"] = True if held else None
     filters["damaged"] = True if damaged else None
@@ -149,14 +136,6 @@ def ls(
     if hidden:
         screen.hint(f"{many(hidden, 'archived session')} not shown; pass --all")
     return _report_damaged(screen, page.items)
-
-
-def _condition(pair: str) -> tuple[str, Any]:
-    key, value = arguments.key_value("--where", pair)
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
 
 
 def _show(screen: Screen, rows: list[Row], names: tuple[str, ...]) -> None:

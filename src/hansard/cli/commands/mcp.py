@@ -7,7 +7,8 @@ import sys
 import click
 
 import hansard
-from hansard.cli.command import INTERRUPTED, Call, define, extra, prefix_option
+from hansard.cli import arguments
+from hansard.cli.command import INTERRUPTED, Call, define, extra
 
 
 @define(
@@ -16,7 +17,7 @@ from hansard.cli.command import INTERRUPTED, Call, define, extra, prefix_option
     "-s data mcp --all",
     "mcp --prefix support/ --json  # what to add to a client's configuration",
 )
-@prefix_option
+@arguments.prefix_option
 @click.option("--workspace", metavar="DIR", help="Only sessions of this directory [default: .]")
 @click.option("--all", "everything", is_flag=True, help="Sessions of all workspaces")
 @click.option("--unredacted", is_flag=True, help="Show what looks like a credential")

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
@@ -13,7 +14,7 @@ import msgspec
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import Call, count_option, define, full_option, prefix_option, session_of
+from hansard.cli.command import Call, define, session_of
 from hansard.cli.render import EventPrinter, show_state
 from hansard.cli.screen import many, size
 
@@ -42,7 +43,6 @@ _LONGEST_PAUSE: Final = 10.0
     "--kind",
     "kinds",
     multiple=True,
-    metavar="KIND",
     type=arguments.KIND,
     help="Only events of this kind, such as message.added or 'session.*'; repeatable",
 )
@@ -54,7 +54,7 @@ _LONGEST_PAUSE: Final = 10.0
 )
 @click.option("--all", "everything", is_flag=True, help="Also the bookkeeping of LangGraph")
 @click.option("--step", is_flag=True, help="Step forward and back with keys, on a terminal")
-@full_option
+@arguments.full_option
 def replay(
     call: Call,
     session_id: str,
@@ -90,7 +90,10 @@ def replay(
         if at is not None:
             _state(call, session, at, printer)
             return
-        after = 0 if start is None else arguments.last_before(session, start)
+        if isinstance(start, datetime):
+            after = arguments.seq_at(session, start - timedelta(microseconds=1))
+        else:
+            after = 0 if start is None else max(arguments.seq_at(session, start) - 1, 0)
         upto = None if end is None else arguments.seq_at(session, end)
         omitted: Counter[str] = Counter()
         chosen = _chosen(session.events(after=after), upto, kinds)
@@ -218,7 +221,7 @@ def _messages(
     paged=True,
 )
 @arguments.session_argument
-@count_option("-n", "--last", help="Only the last N messages")
+@arguments.count_option("-n", "--last", help="Only the last N messages")
 @click.option(
     "--view",
     type=click.Choice(["model", "history"]),
@@ -227,7 +230,7 @@ def _messages(
     help="What a model sees, or all messages",
 )
 @click.option("--at", type=arguments.PLACE, help="At a seq, time or snapshot")
-@full_option
+@arguments.full_option
 def show(
     call: Call,
     session_id: str,
@@ -275,10 +278,10 @@ def show(
     paged=True,
 )
 @click.argument("session_id", metavar="[ID]", required=False, type=arguments.SESSION)
-@count_option("-n", "--lines", default=10, help="Number of past events")
+@arguments.count_option("-n", "--lines", default=10, help="Number of past events")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more events until Ctrl-C")
-@prefix_option
-@full_option
+@arguments.prefix_option
+@arguments.full_option
 def tail(
     call: Call,
     session_id: str | None,

@@ -6,7 +6,7 @@ import click
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, count_option, define, prefix_option, session_of
+from hansard.cli.command import FAILED, Call, define, session_of
 from hansard.cli.render import ROLES
 from hansard.cli.screen import Piece, cell, many
 
@@ -22,25 +22,15 @@ from hansard.cli.screen import Piece, cell, many
     paged=True,
 )
 @click.argument("words", metavar="TEXT...", nargs=-1, required=True)
-@prefix_option
+@arguments.prefix_option
 @click.option(
-    "--session",
-    "session_id",
-    type=arguments.SESSION,
-    metavar="ID",
-    help="Only this session, inherited messages included",
+    "--session", type=arguments.SESSION, help="Only this session, inherited messages included"
 )
 @click.option("--since", type=arguments.MOMENT, help="Only messages since TIME, such as 2d")
 @click.option("--until", type=arguments.MOMENT, help="Only messages before TIME")
 @click.option("--role", metavar="ROLE", help="Only messages of this role, such as user")
-@count_option("-n", "--limit", default=20, least=1, help="Maximum hits")
-def command(
-    call: Call,
-    words: tuple[str, ...],
-    session_id: str | None,
-    limit: int,
-    **filters: Any,
-) -> int | None:
+@arguments.count_option("-n", "--limit", default=20, least=1, help="Maximum hits")
+def command(call: Call, words: tuple[str, ...], session: str | None, **filters: Any) -> int | None:
     """Search messages and titles.
 
     The best hits come first. The first search reads every session and keeps an index in the store; later ones
@@ -50,11 +40,11 @@ def command(
     """
     text = " ".join(words)
     with call.finding() as store:
-        if session_id is not None:
-            session_id = session_of(store, session_id).id
+        if session is not None:
+            session = session_of(store, session).id
         with call.screen.progress("reading events", unit="events", least=2_000) as progress:
-            hits = store.search(text, session=session_id, limit=limit, progress=progress, **filters)
-        damaged = store.count(prefix=filters["prefix"], damaged=True) if session_id is None else 0
+            hits = store.search(text, session=session, progress=progress, **filters)
+        damaged = store.count(prefix=filters["prefix"], damaged=True) if session is None else 0
     for hit in hits:
         if call.screen.json:
             call.screen.record(hit)

@@ -3,7 +3,8 @@
 import click
 
 import hansard
-from hansard.cli.command import Call, count_option, define, extra, prefix_option
+from hansard.cli import arguments
+from hansard.cli.command import Call, define, extra
 
 #: A fixed token is as long as a password, at least.
 _SHORTEST = 16
@@ -15,10 +16,12 @@ _SHORTEST = 16
     "-s data serve --prefix support/ --open",
     "serve --public https://example.org/hansard  # with a reverse proxy",
 )
-@prefix_option
+@arguments.prefix_option
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="IP", help="Listen here")
-@count_option("--port", default=8400, most=65_535, help="Listen on this port; 0: a free one")
-@click.option("--token", metavar="TEXT", help="Fixed token instead of links that work once")
+@arguments.count_option(
+    "--port", default=8400, most=65_535, help="Listen on this port; 0: a free one"
+)
+@click.option("--token", help="Fixed token instead of links that work once")
 @click.option("--public", default="", metavar="URL", help="Address that a reverse proxy serves")
 @click.option("--unredacted", is_flag=True, help="Show what looks like a credential")
 @click.option("--open", "opened", is_flag=True, help="Open the page in a browser")

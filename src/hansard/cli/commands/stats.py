@@ -11,7 +11,7 @@ import msgspec
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import Call, count_option, define, prefix_option
+from hansard.cli.command import Call, define
 from hansard.cli.screen import (
     Piece,
     Screen,
@@ -67,8 +67,8 @@ _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
     "stats --json | jq '.days | to_entries[-7:]'  # the last week",
     paged=True,
 )
-@prefix_option
-@count_option("--top", default=5, help="Number of sessions and models")
+@arguments.prefix_option
+@arguments.count_option("--top", default=5, help="Number of sessions and models")
 @click.option(
     "--model",
     metavar="NAME",

@@ -4,7 +4,7 @@ import click
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, check_targets, define, session_of, yes_option
+from hansard.cli.command import FAILED, Call, check_targets, define, session_of
 from hansard.cli.render import count_seqs
 from hansard.cli.screen import many
 
@@ -66,7 +66,7 @@ def _sentence(session_id: str, finding: "hansard.Finding") -> str:
 )
 @arguments.sessions_argument
 @click.option("--all", "everything", is_flag=True, help="Repair all damaged sessions")
-@yes_option
+@arguments.yes_option
 @click.option("--missing", is_flag=True, help="Accept loss of missing segments")
 def repair(
     call: Call, session_ids: tuple[str, ...], *, everything: bool, yes: bool, missing: bool
