@@ -53,6 +53,7 @@ _WINDOW = 64
 _Message = dict[str, Any]
 _Head = tuple[
     KnownState | None,
+    Event | None,
     tuple[bool, ...],
     tuple[dict[int, _Message], tuple[int, _Message] | None],
 ]
@@ -72,8 +73,8 @@ class SessionReader:
         #: The last folded state, with the first event and the redactions for which it holds.
         self._state: tuple[tuple[Event | None, Redactions], State] = ((None, NOTHING), fold.EMPTY)
 
-        #: What `window` last kept of the beginning of the view, and for which options.
-        self._head: _Head = (None, (), ({}, None))
+        #: What `window` last kept of the beginning of the view, for which first event and options.
+        self._head: _Head = (None, None, (), ({}, None))
 
     def __repr__(self) -> str:
         return f"<hansard.Session {self.id!r} in {self._backend.where!r}>"
@@ -245,15 +246,16 @@ class SessionReader:
             wanted = (keep_system, keep_first, repair)
             if not partial:
                 head, first, _ = windows.beginning(placed, *wanted[:2], summary)
-            elif self._head[0] is known and self._head[1] == wanted:
-                head, first = deepcopy(self._head[2])
+            # Another session may have the id by now: its first event differs.
+            elif self._head[0] is known and self._head[1:3] == (reader.first(), wanted):
+                head, first = deepcopy(self._head[3])
             else:
                 view = each(reader, ranges)
                 front = filled(view) if repair else view
                 head, first, final = windows.beginning(front, *wanted[:2], summary)
                 if final:
                     # From now on, only a control event changes what the view begins with.
-                    self._head = (known, wanted, deepcopy((head, first)))
+                    self._head = (known, reader.first(), wanted, deepcopy((head, first)))
             window = windows.window(
                 [message for seq, message in placed if seq not in head],
                 limits,

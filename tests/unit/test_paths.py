@@ -210,3 +210,15 @@ def test_a_page_is_a_sequence_of_sessions(store: hansard.Store) -> None:
     page = store.sessions(limit=2)
     assert ([info.id for info in page], len(page)) == (["s0", "s1"], 2)
     assert [info.id for info in store.sessions()] == ["s0", "s1", "s2"]
+
+
+def test_a_window_of_a_new_session_shows_nothing_of_a_purged_one(store: hansard.Store) -> None:
+    """A handle keeps the beginning of a long view, and not after its id became another session's."""
+    session = store.session("s")
+    for life in ("old", "new"):
+        session.add_message({"role": "system", "content": f"{life} rules"})
+        say(session, f"{life} task", *["step"] * 100)
+        shown = [message["content"] for message in session.window(messages=3, keep_first=True)]
+        assert shown == [f"{life} rules", f"{life} task", "step"]
+        store.delete("s")
+        store.purge("s")
