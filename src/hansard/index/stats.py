@@ -32,12 +32,14 @@ class Tally(msgspec.Struct, array_like=True):
         days: events, messages and tokens by day (UTC).
         usage: usage by model.
         tools: calls and failures by tool.
+        waiting: the tools of calls without a result so far, by the call's id.
     """
 
     seq: int = 0
     days: dict[str, tuple[int, int, int]] = {}
     usage: dict[str, Usage] = {}
     tools: dict[str, list[int]] = {}
+    waiting: dict[str, str] = {}
 
 
 _decode: Final = msgspec.json.Decoder(Tally).decode
@@ -51,32 +53,35 @@ def count(log: LogReader, before: Tally, upto: int) -> Tally:
     days = {day: [*counts] for day, counts in before.days.items()}
     tools = {name: [*counts] for name, counts in before.tools.items()}
     usage = dict(before.usage)
-    names: dict[str, str] = {}
+    waiting = dict(before.waiting)
     for chunk in log.read(before.seq, upto):
         for event in chunk.events():
             added, day = event.kind == MESSAGE_ADDED, event.stamp[:10]
             _add(days, day, (1, added, 0))
             if added and _CALLS.search(event.raw):
-                _count_calls(redactions.mask(event).message, tools, names)
+                _count_calls(redactions.mask(event).message, tools, waiting)
             elif event.kind == USAGE_RECORDED and (call := fold.usage_of(redactions.mask(event))):
                 model, used = call
                 _add(days, day, (0, 0, used.input_tokens + used.output_tokens))
                 usage[model] = fold.add_usage(usage.get(model, Usage()), used)
-    return Tally(upto, {day: tuple(counts) for day, counts in days.items()}, usage, tools)  # type: ignore[misc] # three
+    counted: Any = {day: tuple(counts) for day, counts in days.items()}
+    return Tally(upto, counted, usage, tools, waiting)
 
 
 #: What a message with a call or a result contains, in every known shape.
 _CALLS: Final = re.compile(rb"(?i)tool|function|call")
 
 
-def _count_calls(message: Any, tools: dict[str, list[int]], names: dict[str, str]) -> None:
+def _count_calls(message: Any, tools: dict[str, list[int]], waiting: dict[str, str]) -> None:
     """Add the calls of a message, and the failed ones among its results."""
     for part in parse(message).parts if isinstance(message, dict) else ():
         if part.kind == "call":
-            names[part.call_id] = part.name
+            waiting[part.call_id] = part.name
             _add(tools, part.name, (1, 0))
-        elif failed(message, part):
-            _add(tools, part.name or names.get(part.call_id, ""), (0, 1))
+        elif part.kind == "result":
+            name = waiting.pop(part.call_id, "")
+            if failed(message, part):
+                _add(tools, part.name or name, (0, 1))
 
 
 def refresh(

@@ -156,5 +156,11 @@ def test_calls_and_failures_are_counted_by_tool(store: Store) -> None:
         ]
     )  # fmt: skip
     assert store.stats().tools == {"add": (1, 1), "ask": (1, 1), "find": (2, 1), "read": (1, 1)}
+    late = {"role": "tool", "tool_call_id": "h", "content": "no", "status": "error"}
+    for message in ({"role": "assistant", "tool_calls": [{**call, "id": "h"}]}, late):
+        session.add_message(message)
+        tools = store.stats().tools
+    assert tools["find"] == (3, 2)
+    assert "" not in tools
     store.session("s").record_usage(model="m", input_tokens=5, output_tokens=2)
     assert [day.tokens for day in store.stats().days.values()] == [7]
