@@ -215,6 +215,23 @@ def test_texts_are_not_found_in_what_replaced_others(store: Store) -> None:
     assert texts(session) == ["my name is [redacted], [redacted] now"]
 
 
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("member", ["note", "id", "name"])
+def test_secrets_leave_every_member_of_a_streamed_message(
+    store: Store, member: str, *, ends: bool
+) -> None:
+    """N-66: a part also holds the fields of its message, and ids and names of calls."""
+    session = store.session("a")
+    place = dict.fromkeys(("note", "id", "name"), "") | {member: "hunter2"}
+    stream = session.stream(gather=0, note={"is": place["note"]})
+    stream.write_call("{}", id=place["id"], name=place["name"])
+    if ends:
+        stream.finish()
+    assert "hunter2" in shown(session)
+    assert session.scrub("hunter2").places == (1 + ends,)
+    assert "hunter2" not in shown(session)
+
+
 def test_what_is_redacted_while_it_is_streamed_stays_away(store: Store) -> None:
     """A message that was redacted by one of its parts stays hidden when its stream is finished."""
     session = store.session("a")

@@ -47,11 +47,14 @@ class MessagePart(msgspec.Struct, omit_defaults=True):
     over: bool = False
     calls: list[CallPart] = []
 
-    def channels(self) -> Iterator[tuple[int, str]]:
-        """Yield the text, as -1, and the arguments of calls by their index."""
-        yield -1, self.text
+    def channels(self) -> Iterator[tuple[str, str]]:
+        """Yield all that it holds, by name: texts with the same name continue each other."""
+        yield "text", self.text
         for call in self.calls:
-            yield call.index, call.arguments
+            for name in ("arguments", "name", "id"):
+                yield f"{name} of {call.index}", getattr(call, name)
+        if self.message is not None:
+            yield "message", codec.encode(self.message).decode()
 
 
 def assembled(

@@ -91,7 +91,7 @@ class Scrubber:
 
     def redactions(self, events: Iterable[Event], reason: str) -> Iterator[NewEvent]:
         """Yield the redactions that remove credentials, and the texts, from all events."""
-        streamed: dict[str, tuple[Event, dict[int, list[str]]]] = {}
+        streamed: dict[str, tuple[Event, dict[str, list[str]]]] = {}
         for event in events:
             if event.kind == MESSAGE_PART:
                 part = kinds.read(MESSAGE_PART, event.raw)
