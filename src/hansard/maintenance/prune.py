@@ -9,7 +9,7 @@ stays keeps its ancestors.
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -398,13 +398,16 @@ class _Purges:
             for parent in children if forked is None else (forked.parent,):
                 if parent in children and parent != fork:
                     children[parent].append(fork)
-        while needed := [
-            one for one, own in children.items() if any(fork not in children for fork in own)
-        ]:
-            for session_id in needed:
-                del children[session_id]
-                kept[session_id] = "in the trash, with forks that stay"
-        return list(TopologicalSorter(children).static_order())
+        # Not those in a circle, as of two that cannot be read and may each be a fork of the other.
+        sorter = TopologicalSorter(children)
+        with suppress(CycleError):
+            sorter.prepare()
+        order: list[str] = []
+        while ready := [one for one in sorter.get_ready() if one in children]:
+            order += ready
+            sorter.done(*ready)
+        kept |= dict.fromkeys(children.keys() - set(order), "in the trash, with forks that stay")
+        return order
 
     def run(self, session_id: str, kept: dict[str, str]) -> bool:
         """Purge a session; return whether that was possible."""
@@ -426,6 +429,8 @@ class _Purges:
             hold.check(self._backend, session_id)
         except Held:
             return "held"
+        except UNREADABLE as error:
+            return f"cannot be read: {error}"
         since = self._since(session_id)
         if since is None:
             return "in the trash, without a record of when it was deleted"

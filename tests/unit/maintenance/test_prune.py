@@ -192,6 +192,26 @@ def test_a_session_without_a_record_of_its_deletion_stays_in_the_trash(store: St
     assert "without a record" in report.kept["s"]
 
 
+def test_sessions_that_cannot_be_read_stay_in_the_trash_with_their_forks(tmp_path: Path) -> None:
+    """N-35, N-87: two that may be forks of one another, or a link, end no `prune`; one alone is purged."""
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
+        for name in ("a", "b", "c", "d"):
+            say(store, name)
+            store.delete(name)
+        (tmp_path / "s/trash/b/log.jsonl").write_bytes(b"x\n")
+        assert prune(store, purge_trash=0.000001, prefix="b").purged == ["b"]
+        for name in ("c", "d"):
+            (tmp_path / f"s/trash/{name}/log.jsonl").write_bytes(b"x\n")
+        report = prune(store, purge_trash=0.000001)
+        assert (report.purged, sorted(store.trash())) == ([], ["a", "c", "d"])
+        assert set(report.kept.values()) == {"in the trash, with forks that stay"}
+        store.session("e").add_message({"n": 1})
+        store.delete("e")
+        (tmp_path / "s/trash/e/log.jsonl").unlink()
+        (tmp_path / "s/trash/e/log.jsonl").symlink_to("lock")
+        assert "symbolic link" in prune(store, purge_trash=0.000001).kept["e"]
+
+
 # -- the policy ---------------------------------------------------------------------------------
 
 
