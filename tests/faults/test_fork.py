@@ -4,6 +4,7 @@ Each job below forks in a separate process: the tests' process has threads that 
 """
 
 import ast
+import fcntl
 import importlib
 import importlib.abc
 import importlib.util
@@ -25,6 +26,7 @@ from hansard.backend.memory import MemoryBackend
 from hansard.errors import Closed, LockTimeout
 from hansard.follow import Cursor
 from hansard.log import disk
+from hansard.maintenance.compact import compact_session
 from hansard.store import _import_before_fork
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, run_threads, said, until
 from tests.unit.disk_probe import index_of
@@ -275,6 +277,25 @@ def fork_while_reading(wire: Wire, path: str) -> None:
     assert said(path) == ["parent", "child"]
 
 
+def fork_while_a_lock_file_is_created(wire: Wire, path: str) -> None:
+    """Fork while another thread creates the lock file of a session, in a store of a group."""
+    publish = disk.publish
+    lives_on = 0
+
+    def fork_first(directory: int, temporary: str, name: str) -> None:
+        nonlocal lives_on
+        if name == "lock":
+            lives_on = in_child(signal.pause)
+        publish(directory, temporary, name)
+
+    disk.publish = fork_first
+    with hansard.open(path, durability="os", group=True, lock_timeout=0.1) as store:
+        append(store, "parent")
+    os.kill(lives_on, signal.SIGKILL)
+    os.waitpid(lives_on, 0)
+    assert said(path) == ["parent"]
+
+
 def fork_and_be_killed(wire: Wire, path: str) -> None:
     """Fork a child that never touches the store, in the middle of an append; then wait to be killed."""
     with open_store(path, "os") as store:
@@ -298,6 +319,42 @@ def test_a_child_that_lives_on_does_not_keep_its_killed_parents_lock(tmp_path: P
         finally:
             os.kill(child, signal.SIGKILL)
     assert said(path) == ["parent", "the next"]
+
+
+def compact_and_be_killed(wire: Wire, path: str) -> None:
+    """Fork a child that never touches the store, in the middle of a compaction; then wait to be killed."""
+    with open_store(path, "os") as store:
+        append(store, "parent")
+        inside = threading.Event()
+
+        def stay(_done: int, _total: int) -> None:
+            inside.set()
+            threading.Event().wait()
+
+        compact = partial(compact_session, store._backend, "s", progress=stay)
+        threading.Thread(target=compact, daemon=True).start()
+        assert inside.wait(PATIENCE)
+        wire.tell(in_child(signal.pause))
+        wire.wait()
+
+
+def test_a_child_that_lives_on_does_not_keep_its_killed_parents_locks_of_a_compaction(
+    tmp_path: Path,
+) -> None:
+    """N-23, F-98: compactions and copies need not wait for a child that was forked during a compaction."""
+    path = tmp_path / "store"
+    with Crew() as crew:
+        worker = crew.start(compact_and_be_killed, str(path))
+        child = worker.hear()
+        try:
+            worker.kill()
+            with open_store(str(path), "os", lock_timeout=PATIENCE / 2) as store:
+                store.session("s").compact()
+            with open(path / "hansard.json", "rb") as marker:
+                fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.kill(child, signal.SIGKILL)
+    assert said(path) == ["parent"]
 
 
 # ------------------------------------------------------- threads that are in the middle of something
@@ -520,6 +577,7 @@ JOBS: list[tuple[Any, ...]] = [
     # A mutex that a thread of the parent held at the moment of the fork is free in the child.
     (fork_with_the_backend_busy,),
     (fork_while_reading,),
+    (fork_while_a_lock_file_is_created,),
     # A fork waits for imports of what a call needs; the child's import would never end.
     *((fork_while_importing, f"hansard.{module}") for module in MODULES),
     (fork_while_importing, "sqlite3"),

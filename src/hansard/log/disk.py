@@ -353,8 +353,10 @@ def _create_for_group(directory: int, name: str) -> None:
 
     temporary = file_names.temporary("new")
     if not present(directory, name):
-        with contextlib.suppress(FileExistsError), temporary_file(directory, temporary):
+        with contextlib.suppress(FileExistsError), temporary_file(directory, temporary) as file:
             publish(directory, temporary, name)
+            # Not only closed: a process that was forked meanwhile has a copy, and would keep it locked.
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager

@@ -409,6 +409,8 @@ class LocalBackend(Backend):
         try:
             file = disk.open_file(self._root.descriptor, names.MARKER)
             lock = Lock(file, path, self.counters, rare=True)
+            # A forked child closes the lock, and must not keep this open.
+            del file
         except OSError as error:
             raise disk.explain(error, "open", path) from error
         lock.acquire(self.lock_timeout if wait else 0.0, disk.SHARED)

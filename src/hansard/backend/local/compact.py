@@ -115,6 +115,8 @@ def compact(
     except OSError as error:
         raise DiskFailed("open", lock_path, error, "nothing was compacted") from error
     lock = Lock(file, lock_path, log.files.root.counters, rare=True)
+    # A forked child closes the lock, and must not keep this open.
+    del file
     lock.acquire(timeout)
     try:
         # The compactor that was waited for may have sealed more.
