@@ -138,3 +138,28 @@ def test_parent_and_child_use_one_store(url: str) -> None:
         pairs = [one for one in found if isinstance(one, list)]
         for who in ("child", "parent"):
             assert [found[1] for found in pairs if found[0] == who] == list(range(10))
+
+
+def test_sizes_of_concurrent_appends_are_all_counted(store: hansard.Store) -> None:
+    """What another session's thread adds to a counter while an append is counted is not lost."""
+    counters = store._backend.counters
+
+    class Pending:
+        @property
+        def size(self) -> int:
+            """Return 5, after another thread has counted 2 bytes."""
+            counters.bytes += 2
+            return 5
+
+    store._backend.writer("s")._count([Pending()], 1)  # type: ignore[attr-defined] # PostgreSQL's
+    assert counters.metrics().bytes == 7
+
+
+def test_a_refused_redaction_counts_as_an_error(store: hansard.Store) -> None:
+    """An append that a check refuses is counted, like one that a condition refuses."""
+    session = store.session("s")
+    session.add_message(message("x"))
+    session.hold("keep")
+    with pytest.raises(hansard.Held):
+        session.redact(1)
+    assert store.metrics().errors == 1

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 import hansard
+from hansard.backend.postgres.server_errors import ConnectionLost
 from tests.crashlab import histories
 from tests.postgres.helpers import message, sql, wait_for
 from tests.postgres.proxy import Proxy
@@ -259,6 +260,34 @@ def test_a_lost_answer_is_not_an_error(url: str, proxy: Proxy, change: str) -> N
         found = (list(store._backend.ids()), list(store._backend.ids(trash=True)))
         expected = {"delete": ([], ["s"]), "restore": (["s"], []), "purge": ([], [])}
         assert found == expected[change]
+
+
+def test_a_compaction_whose_answer_is_lost_counts_its_bytes_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are rewritten again after a lost commit, and the session is as large as its rows."""
+    with hansard.open(url) as store:
+        session = store.session("s")
+        session.add_messages([message("x" * 1000), message("y")])
+        session.redact(1)
+        connections = store._backend.connections  # type: ignore[attr-defined] # PostgreSQL's
+        transaction = connections.transaction
+        lost: list[bool] = []
+
+        @contextlib.contextmanager
+        def losing() -> Iterator[object]:
+            with transaction() as connection:
+                yield connection
+            if not lost:
+                lost.append(True)
+                raise ConnectionLost(hansard.BackendUnavailable("the answer to the commit"))
+
+        monkeypatch.setattr(connections, "transaction", losing)
+        session.compact()
+        assert lost
+        stored = sql(url, "SELECT sum(octet_length(data))::bigint FROM hansard.events")
+        assert sql(url, "SELECT bytes FROM hansard.sessions") == stored
+        assert store.sessions().items[0].bytes == stored[0][0]
 
 
 def test_a_key_of_another_append_is_refused_after_a_lost_answer(proxy: Proxy, url: str) -> None:

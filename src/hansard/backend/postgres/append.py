@@ -253,10 +253,11 @@ class Writer:
         return append.outcome()
 
     def _count(self, group: list[PendingInsert], events: int) -> None:
-        counters = self._counters
-        counters.appends += len(group)
-        counters.more_events += events - len(group)
-        counters.bytes += sum(append.size for append in group)
+        counters, appends, size = self._counters, len(group), sum(one.size for one in group)
+        # No call between reading and writing a counter: other sessions' threads add to it, too.
+        counters.appends += appends
+        counters.more_events += events - appends
+        counters.bytes += size
 
     def _attempt_checked(
         self, append: PendingInsert, stamps: list[str | None]

@@ -40,9 +40,13 @@ WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
     kind = 'message.part' OR kind = 'message.added' AND position('"stream":' in data) > 0))
 ORDER BY seq LIMIT %(rows)s""".replace("{columns}", COLUMNS)
 
-#: Locks the session's row: appends wait.
+#: Locks the session's row: appends wait. The rows tell what is saved: nothing, if they are rewritten already
+#: because the answer to an earlier try was lost.
 _SHRINK: Final = """
-UPDATE {schema}.sessions SET bytes = bytes - %(saved)s, rewritten = rewritten + 1, marked = true
+UPDATE {schema}.sessions SET rewritten = rewritten + 1, marked = true, bytes = bytes - (
+    SELECT coalesce(sum(octet_length(e.data) - octet_length(n.data)), 0)
+    FROM {schema}.events AS e JOIN unnest(%(seqs)b::bigint[], %(datas)b::text[]) AS n (seq, data)
+    ON e.session = %(session)s::uuid AND e.seq = n.seq)
 WHERE session = %(session)s::uuid AND life = %(life)s AND deleted_at IS NULL RETURNING life"""
 
 _WRITE: Final = """
@@ -125,21 +129,18 @@ def _rewrite(
         changes = [(event, data) for event, data in changes if data != event.raw]
         if changes:
             shrunk = sum(len(event.raw) - len(data) for event, data in changes)
-            backend.connections.retry(partial(_write, backend, row, changes, shrunk))
+            backend.connections.retry(partial(_write, backend, row, changes))
             count, saved = count + len(changes), saved + shrunk
         if progress is not None:
             progress(after - row.before, upto - row.before)
     return count, saved
 
 
-def _write(
-    backend: "PostgresBackend", row: SessionRow, changes: list[tuple[Event, bytes]], saved: int
-) -> None:
+def _write(backend: "PostgresBackend", row: SessionRow, changes: list[tuple[Event, bytes]]) -> None:
     connections = backend.connections
     params = {
         "session": row.session,
         "life": row.life,
-        "saved": Int8(saved),
         "seqs": [Int8(event.seq) for event, _ in changes],
         "datas": [data.decode() for _, data in changes],
     }

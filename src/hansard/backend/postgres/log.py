@@ -84,7 +84,11 @@ class PostgresLog(InternalLog):
     def append(self, request: AppendRequest) -> list[Event]:
         if request.check is not None:
             self._backend.check_writable()
-            return self._backend.writer(self.session_id).append_checked(request)
+            try:
+                return self._backend.writer(self.session_id).append_checked(request)
+            except Exception:
+                self._backend.counters.errors += 1
+                raise
         (append,) = self._do((request,))
         return self._events_of(append)
 
