@@ -127,7 +127,11 @@ def _finished(events: list[Event]) -> list[Event]:
     """Return events with a message in place of the last part of each unfinished stream."""
     streams = StreamAssembler(redaction.of(events).streams)
     streams.forwards([part for event in events if (part := streamed(event)) is not None])
-    ends = {seq: message for seq, message in streams.unfinished() if message["content"]}
+    ends = {
+        seq: message
+        for seq, message in streams.unfinished()
+        if message["content"] or "tool_calls" in message
+    }
     for message in ends.values():
         # Other programs do not know this member.
         del message[PARTIAL]

@@ -122,8 +122,10 @@ def test_what_broke_off_and_what_was_redacted(kind: str) -> None:
     session.add_message({"role": "user", "content": f"my key is {KEY}"})
     stream = session.stream(gather=0, role="assistant")
     stream.write("half of an ans")
+    session.stream(gather=0).write_call('{"days": 3', id="c1", name="forecast_of_days")
     out = exported(session, kind)
     assert b"half of an ans" in out
+    assert b"forecast_of_days" in out
     assert b"forget this" not in exported(session, kind, redacted=False, view="history")
     assert KEY.encode() not in out
     assert KEY.encode() in exported(session, kind, redacted=False)
