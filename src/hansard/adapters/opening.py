@@ -94,7 +94,9 @@ async def finished(work: Coroutine[Any, Any, Answer]) -> Answer:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):  # it may be cancelled again
+                await asyncio.wait([task])
         raise
 
 
