@@ -56,6 +56,8 @@ _OUTPUTS: Final = ("content", "response")
 #: Members of a block that contain an entire call, or an entire result.
 _INNER_CALLS: Final = ("function", "custom", "function_call", "functionCall", "toolUse")
 _INNER_RESULTS: Final = ("function_response", "functionResponse", "toolResult")
+#: Google's member with a call, and the one with its result, as its API and as its Python client writes them.
+GOOGLE: Final = {"functionCall": "functionResponse", "function_call": "function_response"}
 _NAMES: Final = frozenset({"name", "tool_name", "toolUseId"})
 
 #: The names that frameworks have for roles.
@@ -83,6 +85,10 @@ class Shape(Enum):
     PART = "part"
     #: The provider runs the tool: the result is one of the `parts` of a response.
     SERVER_PART = "server part"
+    #: Bedrock: as BLOCK, in a member of the block.
+    BEDROCK = "bedrock"
+    #: Google: a result is one of the `parts` of the very next turn. Ids are optional: names and order pair.
+    GOOGLE = "google"
 
 
 _BLOCK_SHAPES: Final = {
@@ -378,9 +384,11 @@ def _block(block: object, slot: int | None = None) -> Iterator[ContentPart]:
         shape = None if slot is None else shape or Shape.SERVER_BLOCK
         yield from _tool("result", block, block.get("tool_use_id"), shape, slot or 0)
     elif (flat := _flat(block, _INNER_CALLS)) is not None:
-        yield from _tool("call", flat, flat.get("toolUseId", flat.get("id")))
+        shape = Shape.BEDROCK if slot is not None and "toolUse" in block else None
+        yield from _tool("call", flat, flat.get("toolUseId", flat.get("id")), shape, slot or 0)
     elif (flat := _flat(block, _INNER_RESULTS)) is not None:
-        yield from _tool("result", flat, flat.get("toolUseId", flat.get("id")))
+        shape = Shape.BEDROCK if slot is not None and "toolResult" in block else None
+        yield from _tool("result", flat, flat.get("toolUseId", flat.get("id")), shape, slot or 0)
     else:
         yield from _text_block(block, kind)
 
@@ -406,7 +414,12 @@ def _part(part: object, slot: int) -> Iterator[ContentPart]:
     """Yield the parts of one of the `parts` of Pydantic AI or Google."""
     kind = part.get("part_kind") if isinstance(part, Mapping) else None
     if not isinstance(part, Mapping) or not isinstance(kind, str):
-        yield from _block(part)
+        is_google = (
+            isinstance(part, Mapping) and _flat(part, (*GOOGLE, *GOOGLE.values())) is not None
+        )
+        for found in _block(part):
+            is_half = is_google and found.kind in {"call", "result"}
+            yield found._replace(shape=Shape.GOOGLE, slot=slot) if is_half else found
         return
     shape = _PART_SHAPES.get(kind)
     if shape is not None and (kind != "retry-prompt" or part.get("tool_name") is not None):

@@ -43,10 +43,11 @@ def filled(view: Iterable[tuple[int, Message]]) -> Iterator[tuple[int, Message]]
     """Yield messages, each with its seq, without empty texts and repeated calls; leave out empty ones."""
     for seq, message in view:
         changed = message
-        for holder in ("content", "tool_calls"):
+        for holder in ("content", "parts", "tool_calls"):
             held = message.get(holder)
             if isinstance(held, list):
-                kept = _unique([block for block in held if not _is_blank(block)])
+                kept = [block for block in held if not _is_blank(block)]
+                kept = kept if holder == "parts" else _unique(kept)
                 if len(kept) < len(held):
                     changed = changed | {holder: kept}
         if changed.get("partial") is True and isinstance(changed.get("tool_calls"), list):
@@ -134,6 +135,7 @@ def _may_join(one: Message, other: Message) -> bool:
         "type" in one
         or one.get("role") not in ("user", "assistant", "model")
         or "tool_calls" in one
+        or tool_calls.only_answers(one)
     ):
         return False
     return all(

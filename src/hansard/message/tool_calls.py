@@ -9,7 +9,9 @@ removed. A result that came late is moved to where its provider expects it:
 
 - chat: a message directly after the one that calls, with the other results;
 - Anthropic: a block at the beginning of the very next message, which is the user's;
+- Bedrock: likewise;
 - Pydantic AI: a part of the next request;
+- Google: a separate turn, with the other results. Its ids are optional, so names and order pair;
 - Responses: anywhere after its call, so no result moves. A stand-in follows the calls made together with its
   own, and their results. Results of a provider's tools do not move either: one may come in a later message.
 
@@ -19,11 +21,11 @@ call always gets the same stand-in, so that a prompt does not change between tur
 """
 
 import copy
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hansard.message.parse import Shape, walk
+from hansard.message.parse import GOOGLE, Shape, walk
 
 Message = dict[str, Any]
 
@@ -106,9 +108,15 @@ def pairs(messages: Sequence[Mapping[str, Any]]) -> list[Pair]:
 
 
 def _halves(message: Mapping[str, Any], place: int) -> Iterator[Half]:
+    named: Counter[tuple[str, str]] = Counter()
     for part in walk(message):
+        call_id = part.call_id
+        if part.shape is Shape.GOOGLE:
+            named[part.kind, part.name] += 1
+            number = named[part.kind, part.name]
+            call_id = f"{part.name} {number}" if number > 1 else part.name
         if part.shape is not None:
-            yield Half(part.kind == "call", part.call_id, part.shape, part.slot, place)
+            yield Half(part.kind == "call", call_id, part.shape, part.slot, place)
 
 
 #: The member of a message that holds the halves of a shape.
@@ -118,6 +126,8 @@ _HOLDERS = {
     Shape.SERVER_BLOCK: "content",
     Shape.PART: "parts",
     Shape.SERVER_PART: "parts",
+    Shape.BEDROCK: "content",
+    Shape.GOOGLE: "parts",
 }
 _SERVER = {Shape.SERVER_BLOCK, Shape.SERVER_PART}
 
@@ -303,12 +313,20 @@ def _takes(message: Message, holder: str) -> bool:
     """Return whether results can be added to a message that follows their calls."""
     if holder == "content":
         return message.get("role") == "user" and isinstance(message.get("content"), str | list)
-    return message.get("kind") == "request" and isinstance(message.get("parts"), list)
+    if message.get("kind") == "request":
+        return isinstance(message.get("parts"), list)
+    return only_answers(message)
+
+
+def only_answers(message: Message) -> bool:
+    """Return whether a message is a turn of Google's function responses and nothing else."""
+    halves = [half.shape is Shape.GOOGLE and not half.is_call for half in _halves(message, 0)]
+    return all(halves) and 0 < len(halves) == len(message["parts"])
 
 
 def _message_of(holder: str, answers: Iterable[_Answer]) -> Message:
     held = [answer.what for answer in answers]
-    first = {"role": "user"} if holder == "content" else {"kind": "request"}
+    first = {"kind": "request"} if "part_kind" in held[0] else {"role": "user"}
     return {**first, holder: held}
 
 
@@ -372,8 +390,25 @@ def _part(call: Message) -> Message:
     }
 
 
+def _bedrock(call: Message) -> Message:
+    answered = {"toolUseId": call["toolUse"]["toolUseId"], "content": [{"text": NO_RESULT}]}
+    return {"toolResult": {**answered, "status": "error"}}
+
+
+def _google(call: Message) -> Message:
+    holder = next(name for name in GOOGLE if isinstance(call.get(name), Mapping))
+    answered = {**_given(call[holder], "id"), "name": call[holder].get("name", "?")}
+    return {GOOGLE[holder]: {**answered, "response": {"error": NO_RESULT}}}
+
+
 def _given(call: Message, name: str) -> Message:
     return {} if call.get(name) is None else {name: call[name]}
 
 
-_MAKERS = {Shape.CHAT: _chat, Shape.BLOCK: _block, Shape.PART: _part}
+_MAKERS = {
+    Shape.CHAT: _chat,
+    Shape.BLOCK: _block,
+    Shape.PART: _part,
+    Shape.BEDROCK: _bedrock,
+    Shape.GOOGLE: _google,
+}

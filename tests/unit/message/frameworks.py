@@ -170,3 +170,66 @@ class Pydantic:
             if server and used != done:
                 faults.append(f"a server's tool without its result: {message}")
         return faults
+
+
+class Bedrock:
+    """Blocks of Bedrock's Converse."""
+
+    @staticmethod
+    def turn(text: str, ids: list[str], _hosted: list[str]) -> Iterator[Message]:
+        """Yield the messages of the user, the model and the tools."""
+        yield {"role": "user", "content": [{"text": text}]}
+        calls = [{"toolUse": {"toolUseId": i, "name": "f", "input": {}}} for i in ids]
+        yield {"role": "assistant", "content": [{"text": text}, *calls]}
+        if ids:
+            found = [{"toolResult": {"toolUseId": i, "content": [{"text": "4"}]}} for i in ids]
+            yield {"role": "user", "content": [*found, {"text": text}]}
+            yield {"role": "assistant", "content": [{"text": text}]}
+
+    @staticmethod
+    def broken(talk: Talk, **_: bool) -> list[str]:
+        """The message after a `toolUse` is the user's and has the results, each once."""
+        faults = []
+        expected: list[str] = []
+        for message in [*talk, {"role": "user", "content": [{"text": "end"}]}]:
+            blocks = message["content"]
+            found = [b["toolResult"]["toolUseId"] for b in blocks if "toolResult" in b]
+            if sorted(found) != sorted(set(expected)) or (found and message["role"] != "user"):
+                faults.append(f"expected {expected}, found {message}")
+            if not blocks:
+                faults.append("an empty message")
+            expected = [b["toolUse"]["toolUseId"] for b in blocks if "toolUse" in b]
+        return faults
+
+
+class Google:
+    """Google's contents. Calls have names and no ids."""
+
+    @staticmethod
+    def turn(text: str, ids: list[str], _hosted: list[str]) -> Iterator[Message]:
+        """Yield the turns of the user and the model; a name is used again, as in parallel calls."""
+        yield {"role": "user", "parts": [{"text": text}]}
+        names = [f"f{number // 2}" for number, _ in enumerate(ids)]
+        yield {
+            "role": "model",
+            "parts": [{"text": text}, *({"functionCall": {"name": name}} for name in names)],
+        }
+        if names:
+            found = [{"functionResponse": {"name": n, "response": {"result": 4}}} for n in names]
+            yield {"role": "user", "parts": found}
+            yield {"role": "model", "parts": [{"text": text}]}
+
+    @staticmethod
+    def broken(talk: Talk, **_: bool) -> list[str]:
+        """The turn after calls has as many responses, with the same names, and nothing else."""
+        faults = []
+        expected: list[str] = []
+        for message in [*talk, {"role": "user", "parts": [{"text": "end"}]}]:
+            parts = message["parts"]
+            found = [p["functionResponse"]["name"] for p in parts if "functionResponse" in p]
+            if sorted(found) != sorted(expected) or (found and len(found) < len(parts)):
+                faults.append(f"expected {expected}, found {message}")
+            if not parts:
+                faults.append("an empty message")
+            expected = [p["functionCall"]["name"] for p in parts if "functionCall" in p]
+        return faults

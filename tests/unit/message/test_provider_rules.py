@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import hansard
 from hansard.message.parse import role_of
 from hansard.message.provider_rules import accepted, filled
-from tests.unit.message.frameworks import Anthropic, Chat, Message, Responses, Talk
+from tests.unit.message.frameworks import Anthropic, Chat, Google, Message, Responses, Talk
 from tests.unit.message.test_repair import complete_talks, damaged_talks
 
 #: What an agent stores next to a well-formed conversation.
@@ -44,7 +44,8 @@ def histories(draw: st.DrawFn, framework: Any) -> Talk:
     whole = complete_talks(framework)
     talk = draw(whole | damaged_talks(framework) if framework is not Responses else whole)
     for message in draw(st.lists(st.sampled_from(EXTRA), max_size=4)):
-        talk.insert(draw(st.integers(0, len(talk))), message)
+        [own] = contents([message]) if framework is Google else [message]
+        talk.insert(draw(st.integers(0, len(talk))), own)
     system = [{"role": "system", "content": "be kind"}]
     return draw(st.sampled_from([[], system])) + talk
 
@@ -72,7 +73,9 @@ def windows(data: st.DataObject, framework: Any) -> Talk:
         if len(talk) > 2 and not data.draw(st.integers(0, 3)):
             role = data.draw(st.sampled_from(["system", "user"]))
             upto = data.draw(st.integers(1, len(talk)))
-            session.summarize(upto=upto, message={"role": role, "content": "so far"})
+            summary = [{"role": role, "content": "so far"}]
+            [own] = contents(summary) if (framework, role) == (Google, "user") else summary
+            session.summarize(upto=upto, message=own)
         shown = session.window(**data.draw(LIMITS), repair=True)
         roles = [role_of(message) for _, message in filled(session.numbered())]
     # A conversation that the assistant begins may have no message of the user that could come first.
@@ -142,8 +145,9 @@ def test_anthropic_accepts_a_repaired_window(data: st.DataObject) -> None:
 
 @given(data=st.data())
 def test_google_accepts_a_repaired_window(data: st.DataObject) -> None:
-    """N-55: every repaired window of chat messages, as Google's contents, keeps Google's rules."""
-    turns = contents(without_system(windows(data, Chat)))
+    """N-55: every repaired window of chat messages, converted, or of Google's contents keeps its rules."""
+    framework = data.draw(st.sampled_from([Chat, Google]))
+    turns = contents(without_system(windows(data, framework)))
     assert not turns or turns[0]["role"] == "user"
     called = 0
     before = "model"
@@ -170,6 +174,9 @@ def contents(talk: Talk) -> Talk:
                 found[-1]["parts"].append(part)
             else:
                 found.append({"role": "user", "parts": [part]})
+            continue
+        if "parts" in message:
+            found.append(message)
             continue
         content = message["content"] or []
         texts = [content] if isinstance(content, str) else [block["text"] for block in content]

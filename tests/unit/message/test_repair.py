@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 from hansard.message import tool_calls
 from hansard.message.parse import Shape
 from hansard.message.tool_calls import NO_RESULT, NO_RESULT_IMAGE, repair
-from tests.unit.message.frameworks import Anthropic, Chat, Message, Pydantic, Responses, Talk
+from tests.unit.message.frameworks import (
+    Anthropic,
+    Bedrock,
+    Chat,
+    Google,
+    Message,
+    Pydantic,
+    Responses,
+    Talk,
+)
 
-FRAMEWORKS: list[Any] = [Chat, Responses, Anthropic, Pydantic]
+FRAMEWORKS: list[Any] = [Chat, Responses, Anthropic, Pydantic, Bedrock, Google]
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
 
 

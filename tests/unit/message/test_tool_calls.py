@@ -26,6 +26,15 @@ PAIRS: "dict[str, Pair]" = {
         {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": "c1"}]},
         {"kind": "request", "parts": [
             {"part_kind": "retry-prompt", "tool_name": "add", "tool_call_id": "c1"}]}),
+    "bedrock": (
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "add"}}]},
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "c1", "content": []}}]}),
+    "google": (  # some clients return the id of a call, and others do not: the name counts
+        {"role": "model", "parts": [{"functionCall": {"id": "x", "name": "c1", "args": {}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "c1", "response": {}}}]}),
+    "google client": (
+        {"role": "model", "parts": [{"function_call": {"name": "c1"}, "text": None}]},
+        {"role": "user", "parts": [{"function_response": {"name": "c1"}, "text": None}]}),
     "mcp": (
         {"role": "assistant", "content": [{"type": "mcp_tool_use", "id": "c1", "name": "add"}]},
         {"role": "assistant", "content": [{"type": "mcp_tool_result", "tool_use_id": "c1"}]}),

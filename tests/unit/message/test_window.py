@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.message.parse import role_of
-from hansard.message.tool_calls import problems
+from hansard.message.tool_calls import pairs, problems
 from hansard.message.window import Limits, estimate_tokens, first_messages, is_user
 from hansard.message.window import window as cut_window
+from tests.unit.message.frameworks import Anthropic, Bedrock, Chat, Google, Pydantic
 
 Message = dict[str, Any]
 
@@ -217,10 +218,8 @@ def test_the_first_messages_that_fit(
         return sum(is_user(one) if what == "turns" else limits.counter(one) for one in messages)
 
     def whole(size: int) -> bool:
-        later = {one.get("tool_call_id") for one in talk[size:]}
-        calls = [call for one in talk[:size] for call in one.get("tool_calls", [])]
-        answered = {one.get("tool_call_id") for one in talk[:size]}
-        return not any(call["id"] in later - answered for call in calls)
+        both = [(call.place, answer.place) for call, answer in pairs(talk) if call and answer]
+        return not any(place < size <= answered for place, answered in both)
 
     found = first_messages(talk, limits, end_on)
     assert found == talk[: len(found)]
@@ -237,6 +236,21 @@ def test_a_second_result_stays_with_its_call() -> None:
     """N-55: a window has all results of a call, or none of them."""
     talk = [user("u"), call("a"), result("a"), user("v"), result("a")]
     assert window(talk, messages=1) == window(talk, messages=4) == talk[1:]
+
+
+@pytest.mark.parametrize("framework", [Anthropic, Bedrock, Chat, Google, Pydantic])
+@given(count=st.integers(1, 4), limit=st.integers(1, 8))
+def test_calls_stay_with_their_results_in_any_shape(framework: Any, count: int, limit: int) -> None:
+    """N-55: a window, also the first messages, splits no call from its result in a framework's messages."""
+    talk: list[Message] = [
+        message
+        for turn in range(count)
+        for message in framework.turn("hi", [f"{turn}a", f"{turn}b", f"{turn}c"], [])
+    ]
+    last = cut_window(talk, Limits(messages=limit), start_on={"user"})
+    for kept in (last, first_messages(talk, Limits(messages=limit))):
+        assert kept is not None
+        assert framework.broken(kept) == []
 
 
 def test_reasoning_stays_with_what_it_led_to() -> None:
