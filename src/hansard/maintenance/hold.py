@@ -7,6 +7,7 @@ remove something call `check` under the session's lock. A hold is appended under
 
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 
 from hansard.backend.contract import AppendRequest, Backend, Finding, LogReader
 from hansard.errors import DAMAGED, Held, SessionDeleted, SessionNotFound
@@ -30,7 +31,9 @@ def check(backend: Backend, session_id: str) -> None:
     try:
         found = holds_of(log.reader().controls())
     except DAMAGED:
-        found = holds_of([one for one in log.salvage() if not isinstance(one, Finding)])
+        valid = (one for one in log.salvage() if not isinstance(one, Finding))
+        # By seq: lines may have been swapped.
+        found = holds_of(sorted(valid, key=attrgetter("seq")))
     _refuse(session_id, found)
 
 

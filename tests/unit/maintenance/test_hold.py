@@ -302,6 +302,21 @@ def test_a_damaged_session_is_held_by_what_can_be_read(tmp_path: Path) -> None:
         assert store.exists("s")
 
 
+def test_swapped_lines_release_no_hold(tmp_path: Path) -> None:
+    """F-111, F-169: of a damaged session, the order of the seqs decides, and not that of the lines."""
+    path = tmp_path / "store"
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = talk(store.session("s"))
+        session.hold()
+        session.release()
+        session.hold("case 7")
+    log = path / "sessions" / "s" / "log.jsonl"
+    *lines, released, held = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines, held, released]))
+    with hansard.open(path) as store, pytest.raises(Held, match="case 7"):
+        hold.check(store._backend, "s")
+
+
 def test_a_damaged_sealed_segment_hides_no_hold_and_keeps_no_session(tmp_path: Path) -> None:
     """F-169, N-35: a session with a damaged sealed segment is deleted, unless the rest says it is held."""
     path = tmp_path / "store"
