@@ -169,6 +169,22 @@ def test_lines_that_are_cut_doubled_or_swapped(log: Log, bench: Bench) -> None:
             assert {event.seq for event in events if event.kind != "event.lost"} == everything
 
 
+def test_a_record_is_kept_on_the_other_side_of_a_fragment(bench: Bench) -> None:
+    """F-111: a discarded fragment between a record and the one before it costs no event but its own."""
+    with bench.writer() as store:
+        store.session(ID).add_messages([{"n": n} for n in range(3)])
+    # Two of three: their seqs are assigned again.
+    bench.file.write_bytes(b"".join(bench.file.read_bytes().splitlines(keepends=True)[:-1]))
+    with bench.writer() as store:
+        for n in range(3):
+            store.session(ID).add_message({"n": n})
+    truth = events_of(bench)
+    lines = bench.file.read_bytes().splitlines(keepends=True)
+    for at in (-1, -2, -3):
+        events = repair_log(bench, b"".join([*lines[:at], b"x~torn\n", *lines[at:]]), truth)
+        assert [event.kind for event in events] == [event.kind for event in truth]
+
+
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("place", [2, -11, -1])
 def test_a_last_line_that_was_moved_is_kept_or_named_as_lost(

@@ -167,7 +167,9 @@ class _Walk:
         cut = length > len(raw)
         if stored is None and raw.endswith(format.TORN) and not cut:
             # A discarded fragment: the `recovered` note after it decides whether it may be here.
-            self._known = [format.crc32(raw, crc) for crc in self._known]
+            # Or it was moved here: the values before it stay.
+            new = [format.crc32(raw, crc) for crc in self._known[: self._fresh]]
+            self._known = [*new, *self._known][:_MOST_KNOWN]
             self._sure, self._fragment = False, True
             return ScannedLine(self._offset, length, raw, None)
         line, reason, place = None, "longer than a record can be" if cut else "no checksum", -1
