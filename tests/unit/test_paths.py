@@ -222,3 +222,18 @@ def test_a_window_of_a_new_session_shows_nothing_of_a_purged_one(store: hansard.
         assert shown == [f"{life} rules", f"{life} task", "step"]
         store.delete("s")
         store.purge("s")
+
+
+def test_a_window_does_not_depend_on_how_much_is_read_at_first(session: hansard.Session) -> None:
+    """With several limits, an earlier turn still counts, and reasoning stays with what it led to."""
+    say(session, "one")
+    session.add_messages([{"role": "assistant", "content": "step"}] * 80)
+    say(session, "two")
+    session.add_messages([{"role": "assistant", "content": "step"}] * 20)
+    assert len(session.window(turns=1, messages=50, start_on=None)) == 21
+    session.add_message({"type": "reasoning", "id": "r", "summary": []})
+    session.add_message({"role": "assistant", "tool_calls": [{"id": "long"}]})
+    session.add_messages([{"role": "assistant", "content": "step"}] * 62)
+    session.add_message({"role": "tool", "tool_call_id": "long", "content": "done"})
+    window = session.window(tokens=1, start_on=None)
+    assert (window[0].get("type"), len(window)) == ("reasoning", 65)

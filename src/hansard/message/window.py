@@ -176,8 +176,8 @@ class _View(NamedTuple):
     def legal(self, reach: int) -> Iterator[int]:
         """Yield the places that separate nothing; none up to `reach`."""
         for place, end in enumerate(self.ends):
-            # The first of these may be an item that reasoning led to.
-            unknown = self.partial and place == 0 and "type" in self.messages[0]
+            # The first of these may be what reasoning led to.
+            unknown = self.partial and place == 0
             if reach < place and not unknown:
                 yield place
             reach = max(reach, end)
@@ -186,13 +186,19 @@ class _View(NamedTuple):
 def _cut(view: _View, limits: Limits, starts: Sequence[bool]) -> _Cut | None:
     """Return where the window begins; None if earlier messages are needed, or no place is allowed."""
     wanted = _wanted(view.messages, limits)
-    if view.partial and wanted == 0:
+    if view.partial and (wanted == 0 or _may_begin_later(view.messages, limits, wanted)):
         return None
     cut = _legal_cut(view, limits, wanted, starts, -1)
     # A result without a call in these messages may have it in the earlier ones, or have none.
     if view.partial and cut != _legal_cut(view, limits, wanted, starts, view.alone):
         return None
     return cut
+
+
+def _may_begin_later(messages: Sequence[Message], limits: Limits, wanted: int) -> bool:
+    """Return whether the cut is later if there are turns before these messages."""
+    starts = [place for place, message in enumerate(messages) if is_user(message)]
+    return bool(starts) and len(starts) == limits.turns and starts[0] > wanted
 
 
 def _legal_cut(
