@@ -37,7 +37,15 @@ from hansard.maintenance import hold
 from hansard.state.lineage import forks
 
 #: Errors after which nothing was done.
-_REFUSALS: Final = (Held, SeqConflict, LockTimeout, SessionNotFound, SessionDeleted, ReadOnly)
+_REFUSALS: Final = (
+    Held,
+    InUse,
+    SeqConflict,
+    LockTimeout,
+    SessionNotFound,
+    SessionDeleted,
+    ReadOnly,
+)
 
 #: Maximum number of forks that an error names.
 _NAMED: Final = 5

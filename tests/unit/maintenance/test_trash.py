@@ -450,3 +450,30 @@ def test_a_refusal_is_recorded_too(path: Path) -> None:
         announced, kept = store.audit()
         assert (announced.kind, kept.kind) == ("session.pruned", "session.kept")
         assert kept.data == {"session": "s", "record": announced.seq, "reason": "SeqConflict"}
+
+
+def test_a_purge_that_is_refused_after_a_lost_connection_is_recorded_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F-60: PostgreSQL checks again after a lost connection; a fork that it finds then refuses the purge."""
+    with hansard.open("memory:") as store:
+        say(store, "s")
+        store.delete("s")
+        purge = store._backend.purge
+
+        def purge_again(session_id: str, check: Callable[[], object]) -> None:
+            def twice() -> None:
+                check()
+                store.restore("s")
+                store.session("s").fork("fork")
+                store.delete("s")
+                check()
+
+            purge(session_id, twice)
+
+        monkeypatch.setattr(store._backend, "purge", purge_again)
+        with pytest.raises(InUse):
+            store.purge("s")
+        (announced,) = [event for event in store.audit() if event.kind == "session.purged"]
+        kept = list(store.audit())[-1]
+        assert kept.data == {"session": "s", "record": announced.seq, "reason": "InUse"}
