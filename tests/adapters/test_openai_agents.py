@@ -24,7 +24,6 @@ import hansard
 from hansard.adapters.openai_agents import HansardSession, HansardUsageHooks
 from hansard.message import origin
 from tests.unit.disk_probe import index_of
-from tools.crash import erasure
 
 Item = Any
 
@@ -391,22 +390,6 @@ def test_compaction_respects_a_subclass(store: hansard.Store) -> None:
     items = run(inner.get_items())
     assert items
     assert all(item.get("seen") for item in items)
-
-
-def test_redacting_a_kept_summary_removes_all_copies(tmp_path: Path) -> None:
-    """N-45: after a pop, redacting the shown summary removes all copies of it."""
-    with hansard.open(tmp_path / "data", durability="os") as store:
-        ours, session = HansardSession("s", store), store.session("s")
-        run(ours.add_items([{"role": "user", "content": str(n)} for n in range(6)]))
-        session.summarize(upto=2, message={"role": "user", "content": "zqxwvupfghj"})
-        for _ in range(2):
-            before = session.seq
-            run(ours.pop_item())
-            kinds = [event.kind for event in session.events(after=before)]
-            assert kinds == ["session.reverted", "summary.added"]
-        session.redact(session.numbered()[0][0])
-        session.compact()
-        assert erasure.leaks(tmp_path / "data", "zqxwvupfghj") == []
 
 
 def test_a_closed_session_refuses_everything(store: hansard.Store) -> None:

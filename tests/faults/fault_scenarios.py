@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,10 @@ import pytest
 
 import hansard
 from hansard import follow
-from hansard.backend.contract import AppendRequest
 from hansard.backend.local.backend import LocalBackend
-from hansard.event.event import NewEvent
-from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk
 from tests.crashlab import faults
+from tests.unit.maintenance.test_trash import say
 from tools.crash.erasure import leaks
 
 ID = "support/42"
@@ -329,10 +327,8 @@ DAY = timedelta(days=1)
 
 def make_old(store: hansard.Store, *ids: str) -> None:
     """Create sessions whose last message is nine days old, three times."""
-    old = (datetime.now(UTC) - 9 * DAY).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    event = NewEvent(MESSAGE_ADDED, b'{"message":{"content":"old"}}', control=False, time=old)
-    for session_id in ids:
-        store._backend.log(session_id).append(AppendRequest([event] * 3))
+    for session_id in ids * 3:
+        say(store, session_id, days=9)
 
 
 def _old(path: str) -> None:

@@ -1,7 +1,6 @@
 """Helpers of the importers' tests: write foreign files, import them, and check that they stay unchanged."""
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import hansard
 from hansard import importers
 from hansard.message import origin
+from tests.unit.disk_probe import tree
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -17,23 +17,12 @@ FIXTURES = Path(__file__).parent / "fixtures"
 KEY = "sk-proj-" + "A1b2C3d4E5f6G7h8" * 3
 
 
-def contents(root: Path) -> dict[str, tuple[int, int, int, bytes]]:
-    """Return mode, time of change, inode and bytes of everything below a path, links as links."""
-    found = {}
-    for path in [root, *sorted(root.rglob("*"))]:
-        status = os.lstat(path)
-        content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-        name = str(path.relative_to(root))
-        found[name] = (status.st_mode, status.st_mtime_ns, status.st_ino, content)
-    return found
-
-
 @contextmanager
 def untouched(directory: Path) -> Iterator[None]:
     """Assert that everything below a directory is unchanged afterwards."""
-    before = contents(directory)
+    before = tree(directory)
     yield
-    assert contents(directory) == before
+    assert tree(directory) == before
 
 
 def import_new(kind: str, path: Path, **options: Any) -> tuple[hansard.Store, importers.Report]:

@@ -9,7 +9,8 @@ import pytest
 
 import hansard
 from hansard import importers
-from tests.importers.sources import KEY, contents, problems, untouched, write
+from tests.importers.sources import KEY, problems, untouched, write
+from tests.unit.disk_probe import tree
 
 
 def data(session_id: str = "session-1", **more: Any) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def test_a_session_is_imported_with_its_settings_and_no_key(
     assert state.created_stamp == "2026-01-02T03:04:00.000000Z"
     assert state.updated_stamp == "2026-01-02T03:05:00.000000Z"
     store.close()
-    kept = b"".join(one[-1] for one in contents(tmp_path / "store").values())
+    kept = b"".join(one[-1] for one in tree(tmp_path / "store").values())
     assert KEY.encode() not in kept
     assert b"system_prompt" in kept
 
@@ -103,7 +104,7 @@ def test_an_envelope_is_opened(store: hansard.Store, tmp_path: Path) -> None:
     (record,) = found["x.a3s-code.artifacts"]["records"]
     assert record == {"uri": "a", "content": "kept", "api_key": "[redacted: API key]"}
     store.close()
-    assert KEY.encode() not in b"".join(one[-1] for one in contents(tmp_path / "store").values())
+    assert KEY.encode() not in b"".join(one[-1] for one in tree(tmp_path / "store").values())
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,15 @@ import pytest
 import hansard
 from hansard import importers
 from hansard.message import origin
-from tests.importers.sources import FIXTURES, contents, problems, texts, write
+from tests.importers.sources import FIXTURES, problems, texts, write
+from tests.unit.disk_probe import tree
 
 MADE = FIXTURES / "praisonai"
 
 
 def test_a_session_with_an_archive_is_complete(store: hansard.Store) -> None:
     """N-84: archived turns come first, then live ones, with their times; the model view shows the summary."""
-    before = contents(MADE)
+    before = tree(MADE)
     report = importers.import_sessions(store, "praisonai", MADE / "default")
     assert report.skipped == []
     data = json.loads((MADE / "default" / "chat-1.json").read_text())
@@ -32,7 +33,7 @@ def test_a_session_with_an_archive_is_complete(store: hansard.Store) -> None:
     assert shown[1:] == [one["content"] for one in data["messages"][1:]]
     first = next(event for event in session.events() if event.kind == "message.added")
     assert first.time.timestamp() == pytest.approx(said[0]["timestamp"], abs=1e-5)
-    assert contents(MADE) == before
+    assert tree(MADE) == before
 
 
 def test_calls_of_tools_and_odd_ids_are_kept(store: hansard.Store) -> None:

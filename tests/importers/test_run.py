@@ -16,13 +16,13 @@ from tests.crashlab import faults
 from tests.importers.sources import (
     KEY,
     chat,
-    contents,
     outcomes,
     problems,
     session_file,
     texts,
     write,
 )
+from tests.unit.disk_probe import tree
 
 FIRST = "0a1b2c3d_20260102_030405"
 SECOND = "0a1b2c3d_20260203_040506"
@@ -43,7 +43,7 @@ def imported(store: hansard.Store, root: Path, kind: str = "workspace") -> impor
 
 def test_an_import_stores_everything_once(store: hansard.Store, root: Path, tmp_path: Path) -> None:
     """N-84, N-88: a source becomes sessions with their times; a second run changes neither side."""
-    before = contents(root)
+    before = tree(root)
     told: list[tuple[int, int]] = []
     report = importers.import_sessions(
         store, "workspace", root, progress=lambda done, of: told.append((done, of))
@@ -55,10 +55,10 @@ def test_an_import_stores_everything_once(store: hansard.Store, root: Path, tmp_
     assert first.messages() == chat("one", "two")
     assert (first.title, first.metadata["workspace"]) == ("First", "/home/me/a")
     assert first.state().created_stamp == "2026-01-02T03:04:05.000000Z"
-    stored = contents(tmp_path / "store")
+    stored = tree(tmp_path / "store")
     assert outcomes(imported(store, root)) == {FIRST: ("present", 0), SECOND: ("present", 0)}
-    assert contents(tmp_path / "store") == stored
-    assert contents(root) == before
+    assert tree(tmp_path / "store") == stored
+    assert tree(root) == before
     assert store.verify().ok
 
 
@@ -170,7 +170,7 @@ def test_credentials_in_settings_are_removed(store: hansard.Store, tmp_path: Pat
     assert store.session(FIRST).messages() == said
     assert "redacted" in store.session(FIRST).metadata["workspace_file"]["config"]["api_key"]
     store.close()
-    assert KEY.encode() not in b"".join(one[-1] for one in contents(tmp_path / "store").values())
+    assert KEY.encode() not in b"".join(one[-1] for one in tree(tmp_path / "store").values())
 
 
 def test_what_cannot_be_stored_is_replaced(store: hansard.Store, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_an_exhausted_pool_is_an_error(url: str) -> None:
     ("option", "lock_timeout", "error"),
     [
         ("", 0.2, hansard.LockTimeout),
-        ("?options=-c%20statement_timeout%3D200ms", 10.0, hansard.BackendUnavailable),
+        ("?options=-c%20statement_timeout%3D3s", 10.0, hansard.BackendUnavailable),
     ],
 )
 def test_an_append_that_timed_out_has_no_effect(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import psycopg
 import pytest
@@ -194,25 +193,3 @@ def test_a_later_checkpoint_does_not_count_after_a_restore(
         assert session.seq > saved.seq
         assert session.state().title == session.title == "second"
         assert store._backend.log("s").reader().checkpoint() is None
-
-
-def test_a_hold_refuses_every_removal(store: hansard.Store) -> None:
-    """F-169: nothing of a held session is removed, and nothing that it shows of its ancestors."""
-    parent = store.session("parent")
-    parent.add_messages([{"role": "user", "content": "secret"}] * 3)
-    held = parent.fork("held")
-    held.add_message({"role": "user", "content": "secret"})
-    held.hold("case 7")
-    for session in (parent, held):
-        for remove in (
-            partial(store.delete, session.id),
-            partial(session.redact, 1),
-            partial(session.scrub, "secret"),
-            partial(held.drop_history, 2),
-        ):
-            with pytest.raises(hansard.Held, match="case 7"):
-                remove()
-    store.set_retention(max_size=1)
-    assert store.prune(policy=True).kept == {"held": "held", "parent": "held"}
-    held.release()
-    assert store.prune(policy=True).pruned == ["held", "parent"]

@@ -113,9 +113,9 @@ def index_of(store: Path) -> Path:
     return store / names.index_database(status.st_ino, status.st_ctime_ns)
 
 
-def flip(path: Path) -> bytes:
-    """Flip a bit in the middle of a file and return the bytes that are there now."""
+def flip(path: Path, at: int | None = None) -> bytes:
+    """Flip a bit of a file, in its middle or at an offset, and return the bytes that are there now."""
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[len(data) // 2 if at is None else at] ^= 1
     path.write_bytes(data)
     return bytes(data)

@@ -9,7 +9,7 @@ from tools.bench import worker
 from tools.bench.scale import QUICK
 
 SMALL = QUICK._replace(
-    appends=5, budget=0.02, filling=2.0, lengths=(10, 20), common=60, loaded=80, listed=3, kept=2
+    appends=5, budget=0.1, filling=2.0, lengths=(10, 20), common=60, loaded=80, listed=3, kept=2
 )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import hansard
+from tests.unit.disk_probe import flip
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -37,9 +38,7 @@ def test_a_dump_of_a_damaged_sealed_segment_says_so(tmp_path: Path) -> None:
         session.compact()
         session.add_message({"n": 2})
     (sealed,) = (tmp_path / "sessions" / "s").glob("*.zst")
-    data = bytearray(sealed.read_bytes())
-    data[20] ^= 1
-    sealed.write_bytes(data)
+    flip(sealed, 20)
     with hansard.open(tmp_path, read_only=True) as store:
         records = list(store.session("s").dump())
     assert any(record.problem and record.file.endswith(".zst") for record in records)

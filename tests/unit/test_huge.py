@@ -72,8 +72,9 @@ assert store.exists("a")
         (70 * MEBIBYTE, False, "messages last events seq append delete"),
         (70 * MEBIBYTE, True, "messages append"),
         (512 * MEBIBYTE, True, "messages"),
+        (MEBIBYTE * MEBIBYTE, False, "messages"),
     ],
-    ids=["70 MiB", "70 MiB and a newline", "512 MiB"],
+    ids=["70 MiB", "70 MiB and a newline", "512 MiB", "1 TiB"],
 )
 def test_a_line_without_end_is_reported_in_bounded_memory(
     size: int, ends: bool, calls: str, tmp_path: Path

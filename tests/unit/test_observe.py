@@ -171,23 +171,6 @@ def test_a_handler_may_append_to_the_session(tmp_path: Path) -> None:
     assert [event.kind for event in session.events()] == ["message.added"] * 2 + ["x.log"]
 
 
-def test_appends_are_counted_in_every_backend(tmp_path: Path) -> None:
-    """A batch is one append, a repeated key none, and a refused one is an error."""
-    for where in (tmp_path / "s", "memory:"):
-        with hansard.open(where, durability="os") as store:
-            session = store.session("a")
-            session.add_message({"n": 1})
-            session.add_messages([{"n": 2}, {"n": 3}], key="k")
-            session.add_messages([{"n": 2}, {"n": 3}], key="k")
-            with pytest.raises(hansard.SeqConflict):
-                session.add_message({"n": 4}, expected_seq=1)
-            session.add_message({"n": 4})
-            metrics = store.metrics()
-        assert (metrics.appends, metrics.events, metrics.errors) == (3, 4, 1)
-        if where != "memory:":
-            assert metrics.bytes == log_of(tmp_path / "s", "a").stat().st_size
-
-
 def test_threads_lose_no_count(tmp_path: Path) -> None:
     """Appends of eight threads, each to its own session, are all counted."""
     with hansard.open(tmp_path / "s", durability="os") as store:

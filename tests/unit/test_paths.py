@@ -95,27 +95,6 @@ def test_views_are_repaired_on_request(session: hansard.Session) -> None:
         session.window(turns=-1)
 
 
-def test_a_window_of_a_long_session_is_cut_from_its_end(session: hansard.Session) -> None:
-    """A window of a long session is that of the complete view, whether or not the end is enough."""
-    session.add_message({"role": "system", "content": "be kind"})
-    say(session, "first")
-    session.add_message({"role": "assistant", "tool_calls": [{"id": "long"}]})
-    say(session, *[f"{number}" for number in range(400)])
-    session.add_message({"role": "tool", "tool_call_id": "long", "content": "done"})
-    say(session, "last")
-
-    def shown(**limits: Any) -> list[Any]:
-        return [message.get("content") for message in session.window(**limits)]
-
-    assert shown(messages=2) == ["be kind", "last"]
-    assert shown(messages=2, keep_system=False) == ["last"]
-    assert shown(messages=3, keep_first=True) == ["be kind", "first", "last"]
-    assert len(shown(messages=500)) == 405
-    assert len(shown(turns=402)) == 405
-    # The call before all these turns is answered after them, so no turn before that may begin.
-    assert shown(turns=401) == ["be kind", "last"]
-
-
 def test_a_window_keeps_what_a_model_needs(session: hansard.Session) -> None:
     """The system message, the summary and the question of a long turn stay in the window, and count."""
     session.add_message({"role": "system", "content": "be kind"})
@@ -147,31 +126,6 @@ def test_a_window_keeps_what_a_model_needs(session: hansard.Session) -> None:
     assert shown() == ["hello"]
     say(session, "hi")
     assert shown() == ["hi"]
-
-
-def test_a_tuple_comes_back_as_a_list(session: hansard.Session) -> None:
-    """A tuple is the only value that is read back changed, as a list of its items."""
-    session.add_message({"role": "user", "content": ("a", ("b",))})
-    assert session.messages() == [{"role": "user", "content": ["a", ["b"]]}]
-
-
-def test_a_key_that_was_used_for_something_else_is_refused(session: hansard.Session) -> None:
-    """N-89: a repeated key returns the first events, marked; other kinds or another number raise."""
-    said = {"role": "user", "content": "a"}
-    first = session.add_messages([said, said], key="k")
-    again = session.add_messages([said, {"role": "user", "content": "b"}], key="k")
-    assert again == first
-    assert [event.repeated for event in [*first, *again]] == [False, False, True, True]
-    assert not any(event.repeated for event in session.events())
-    assert {*first} == {*again}
-    with pytest.raises(
-        hansard.InvalidEvent,
-        match=r"for 2 events \(message\.added, message\.added\) and is given for message\.added;",
-    ):
-        session.add_message(said, key="k")
-    with pytest.raises(hansard.InvalidEvent, match=r"x\.todo"):
-        session.append_all([("message.added", {"message": said}), ("x.todo", {})], key="k")
-    assert session.seq == 2
 
 
 def test_a_fork_knows_the_label_that_it_was_forked_at(store: hansard.Store) -> None:

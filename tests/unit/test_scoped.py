@@ -45,24 +45,6 @@ def test_nothing_outside_can_be_named(what: str, store: Store) -> None:
     assert {info.id: info.seq for info in store.sessions().items} == before
 
 
-def test_what_looks_at_all_sessions_sees_the_scope_only(store: Store) -> None:
-    """N-69: listing, verify, trash, children and follow show only the scope's sessions."""
-    scoped = store.scoped("a/")
-    assert [info.id for info in scoped.sessions().items] == ["a/0", "a/1"]
-    assert scoped.sessions(prefix="b/").items == []
-    assert [report.session for report in scoped.verify().sessions] == ["a/0", "a/1"]
-    store.session("a/0").fork("b/child")
-    store.session("a/0").fork("a/child")
-    assert scoped.session("a/0").children() == ["a/child"]
-    assert store.session("a/0").children() == ["a/child", "b/child"]
-    store.delete("a/1")
-    store.delete("b/1")
-    assert scoped.trash() == ["a/1"]
-    follower = scoped.follow()
-    seen = {item.session for item in iter(lambda: follower.take(0.0), None)}
-    assert seen == {"a/0", "a/child"}
-
-
 def test_closing_a_scope_closes_only_it(store: Store) -> None:
     """After `close` a scoped store raises `Closed`, and the unscoped one works."""
     with store.scoped("a/") as scoped:

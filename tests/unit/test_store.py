@@ -9,7 +9,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from tests.unit.disk_probe import log_of, tree
+from tests.unit.disk_probe import tree
 
 
 def test_open_makes_a_store_and_opens_it_again(tmp_path: Path) -> None:
@@ -23,19 +23,6 @@ def test_open_makes_a_store_and_opens_it_again(tmp_path: Path) -> None:
     for same in again:
         with hansard.open(same, create=False) as store:
             assert store.session("a").messages() == [{"n": 1}]
-
-
-def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
-    """An empty directory becomes a store; one with other files is refused unchanged."""
-    hansard.open(tmp_path).close()
-    assert (tmp_path / "hansard.json").is_file()
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "notes.txt").write_text("mine")
-    before = tree(other)
-    with pytest.raises(hansard.UnsafePath, match=r"notes\.txt"):
-        hansard.open(other)
-    assert tree(other) == before
 
 
 @pytest.mark.parametrize("options", [{"create": False}, {"read_only": True}])
@@ -119,24 +106,3 @@ def test_a_bad_limit_is_refused(store: Store, limit: int) -> None:
         store.sessions(limit=limit)
     with pytest.raises(ValueError, match="limit"):
         store.search("x", limit=limit)
-
-
-def test_one_bad_session_hides_no_other_from_verify(tmp_path: Path) -> None:
-    """N-35: `verify` reports an unreadable session, and all others."""
-    with hansard.open(tmp_path / "s", durability="os") as store:
-        for name in ("damaged", "good", "linked", "newer"):
-            store.session(name).add_message({"n": 1})
-    log_of(tmp_path / "s", "damaged").write_bytes(b"null\n")
-    log = log_of(tmp_path / "s", "newer")
-    log.write_bytes(log.read_bytes().replace(b'"version":1', b'"version":2', 1))
-    log_of(tmp_path / "s", "linked").unlink()
-    log_of(tmp_path / "s", "linked").symlink_to(log)
-    with hansard.open(tmp_path / "s", read_only=True) as store:
-        report = store.verify()
-    assert not report.ok
-    assert {one.session: one.ok for one in report.sessions} == {
-        "damaged": False,
-        "good": True,
-        "linked": False,
-        "newer": False,
-    }

@@ -5,7 +5,6 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,10 @@ import pytest
 
 import hansard
 from hansard import Session, Store, workspace
-from hansard.backend.contract import AppendRequest
-from hansard.event.event import NewEvent
-from hansard.event.kinds import MESSAGE_ADDED
 from tests.crashlab import faults
 from tests.faults.workers import PATIENCE, Crew, Wire, context
-from tests.unit.disk_probe import log_of, tree
-
-NOW = datetime.now(UTC)
-
-
-def say(store: Store, session_id: str, *, hours: float = 0.0) -> Session:
-    """Append a message with a time some hours ago."""
-    stamp = (NOW - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    data = b'{"message":{"role":"user","content":"hi"}}'
-    store._backend.log(session_id).append(
-        AppendRequest([NewEvent(MESSAGE_ADDED, data, control=False, time=stamp)])
-    )
-    return store.session(session_id)
+from tests.unit.disk_probe import flip, log_of, tree
+from tests.unit.maintenance.test_trash import say
 
 
 def repository(directory: Path) -> Path:
@@ -52,14 +37,6 @@ def latest(store: Store, directory: Path | str | None = None, **options: Any) ->
     return None if found is None else found.id
 
 
-def damage(store: Path, name: str) -> None:
-    """Change one byte of the last line of a log."""
-    path = log_of(store, name)
-    data = bytearray(path.read_bytes())
-    data[data.rindex(b'"content"') + 1] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
     """Return a path for a store in files."""
@@ -69,9 +46,9 @@ def local(tmp_path: Path) -> Path:
 def test_the_latest_session_has_the_last_activity(store: Store) -> None:
     """N-61: the times of events decide, not the order in which sessions were created."""
     assert store.latest() is None
-    say(store, "b", hours=1)
-    say(store, "c", hours=3)
-    say(store, "a", hours=2)
+    say(store, "b", days=1)
+    say(store, "c", days=3)
+    say(store, "a", days=2)
     assert isinstance(store.latest(), Session)
     assert latest(store) == "b"
     say(store, "c")
@@ -94,8 +71,8 @@ def test_housekeeping_is_not_activity(store: Store, how: str) -> None:
     (info,) = store.sessions().items
     assert info.updated == info.created
     store.delete("only metadata")
-    old = say(store, "old", hours=5)
-    say(store, "new", hours=1)
+    old = say(store, "old", days=5)
+    say(store, "new", days=1)
     before = store.sessions(prefix="old").items[0].updated_stamp
     do: dict[str, Callable[[], object]] = {
         "title": lambda: old.set_title("T"),
@@ -117,7 +94,7 @@ def test_latest_writes_nothing(tmp_path: Path, local: Path) -> None:
     """N-62: `latest` works on a read-only store, and changes neither store nor workspace."""
     directory = repository(tmp_path / "project")
     with hansard.open(local) as store:
-        say(store, "s", hours=1).set_workspace(directory)
+        say(store, "s", days=1).set_workspace(directory)
     # As if another machine had set it.
     marker(directory).unlink()
     before = tree(local), tree(directory)
@@ -134,9 +111,9 @@ def test_a_workspace_finds_its_own_sessions_only(store: Store, tmp_path: Path) -
     for directory in (one, two):
         directory.mkdir()
     (tmp_path / "link").symlink_to(one)
-    say(store, "tagged", hours=3).set_workspace(one)
+    say(store, "tagged", days=3).set_workspace(one)
     store.create("made", workspace=two, metadata={"title": "T"})
-    say(store, "plain", hours=1).set_metadata(workspace=f"{one}/../one/")
+    say(store, "plain", days=1).set_metadata(workspace=f"{one}/../one/")
     store.session("none").add_message({"role": "user", "content": "hi"})
     assert latest(store, one) == latest(store, tmp_path / "link") == "plain"
     assert latest(store, str(two)) == "made"
@@ -167,11 +144,11 @@ def test_relative_paths_and_home_are_the_caller_s(
 def test_a_moved_repository_keeps_its_sessions(store: Store, tmp_path: Path) -> None:
     """N-87: a moved git repository keeps its sessions; other directories are known by their paths."""
     directory = repository(tmp_path / "before")
-    say(store, "s", hours=1).set_workspace(directory)
-    say(store, "sub", hours=2).set_workspace(directory / "src")
+    say(store, "s", days=1).set_workspace(directory)
+    say(store, "sub", days=2).set_workspace(directory / "src")
     plain = tmp_path / "plain"
     plain.mkdir()
-    say(store, "p", hours=1).set_workspace(plain)
+    say(store, "p", days=1).set_workspace(plain)
     moved = directory.rename(tmp_path / "after")
     assert latest(store, moved) == "s"
     assert latest(store, moved / "src") == "sub"
@@ -194,12 +171,12 @@ def test_a_moved_repository_keeps_its_sessions(store: Store, tmp_path: Path) -> 
 def test_a_copy_is_a_separate_workspace(store: Store, tmp_path: Path, tagged: bool) -> None:
     """A copy of a repository has none of the original's sessions, even if that moves."""
     directory = repository(tmp_path / "original")
-    say(store, "o", hours=2).set_workspace(directory)
+    say(store, "o", days=2).set_workspace(directory)
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy)
     assert latest(store, copy) is None
     if tagged:
-        say(store, "c", hours=1).set_workspace(copy)
+        say(store, "c", days=1).set_workspace(copy)
         moved = directory.rename(tmp_path / "moved")
         assert latest(store, moved) == "o"
         assert latest(store, copy) == "c"
@@ -351,10 +328,10 @@ def test_concurrent_marks_of_a_repository_agree(tmp_path: Path) -> None:
 def test_a_damaged_newest_session_is_reported_and_not_skipped(local: Path) -> None:
     """N-61: if the newest session is damaged, `latest` raises, with its id and what to do."""
     with hansard.open(local) as store:
-        say(store, "old", hours=5)
-        say(store, "new", hours=2)
-        say(store, "new", hours=1)
-    damage(local, "new")
+        say(store, "old", days=5)
+        say(store, "new", days=2)
+        say(store, "new", days=1)
+    flip(log_of(local, "new"), -40)
     with hansard.open(local) as store:
         with pytest.raises(hansard.Damaged, match=r"'new'.*skip_damaged=True") as caught:
             store.latest()
@@ -370,10 +347,10 @@ def test_damage_in_another_workspace_is_not_reported(tmp_path: Path, local: Path
     """N-61: the valid records of a damaged session have its workspace, and only that workspace reports it."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with hansard.open(local) as store:
-        say(store, "mine", hours=5).set_workspace(ours)
+        say(store, "mine", days=5).set_workspace(ours)
         store.create("hurt", workspace=theirs)
-        say(store, "hurt", hours=1)
-    damage(local, "hurt")
+        say(store, "hurt", days=1)
+    flip(log_of(local, "hurt"), -40)
     with hansard.open(local) as store:
         assert latest(store, ours) == "mine"
         for directory in (theirs, None):

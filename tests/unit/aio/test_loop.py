@@ -14,6 +14,7 @@ from hansard import aio
 from hansard.log import disk
 from tests.faults.test_group_commit import Stay
 from tests.unit.aio.thread_probe import reached, watching
+from tests.unit.disk_probe import flip, log_of
 
 MESSAGE = {"role": "user", "content": "hello"}
 
@@ -347,10 +348,8 @@ async def test_events_before_damage_are_yielded_before_the_error(tmp_path: Path)
         session = store.session("s")
         for number in range(3000):
             session.add_message({"n": number, "content": "x" * 500})
-    log = tmp_path / "store" / "sessions" / "s" / "log.jsonl"
-    data = bytearray(log.read_bytes())
-    data[len(data) * 9 // 10] ^= 1
-    log.write_bytes(data)
+    log = log_of(tmp_path / "store", "s")
+    flip(log, log.stat().st_size * 9 // 10)
 
     wanted: list[int] = []
     found: list[int] = []

@@ -1,7 +1,6 @@
 """Legal holds: what is refused while a session is held, and the effect on its ancestors."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,6 @@ from hansard.maintenance import hold
 from tests.crashlab import faults
 from tests.unit.sample_messages import HIDDEN
 from tools.crash.erasure import leaks
-
-
-@pytest.fixture(params=["memory", "files"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Return an empty store, in memory and in files."""
-    place = "memory:" if request.param == "memory" else tmp_path / "store"
-    with hansard.open(place, durability="os", auto_compact=False) as opened:
-        yield opened
 
 
 def talk(session: Session, count: int = 3) -> Session:
@@ -253,16 +244,6 @@ def test_a_hold_makes_that_of_the_ancestors_durable(tmp_path: Path) -> None:
     assert synced == {"fork", "parent"}
 
 
-def test_a_scoped_store_holds_its_own_sessions(store: Store) -> None:
-    """A scoped store holds and refuses like an unscoped one."""
-    talk(store.session("t/s"))
-    scoped = store.scoped("t/")
-    scoped.session("t/s").hold()
-    for place in (scoped, store):
-        with pytest.raises(Held):
-            place.delete("t/s")
-
-
 # -- bytes, damage, other writers ---------------------------------------------------------------
 
 
@@ -376,31 +357,3 @@ def test_another_process_cannot_hold_between_check_and_removal(
                 patch.setattr(hold, "check", in_turn)
             REMOVALS[removal](store, session)
         assert outcomes[-1] == "waits"
-
-
-def test_threads_that_hold_and_redact_agree(store: Store) -> None:
-    """F-169: of many redactions and a hold at the same time, none is stored after the hold."""
-    refused: list[tuple[str, int]] = []
-    for number in range(10):
-        session = talk(store.session(f"s{number}"), count=8)
-        barrier = threading.Barrier(9)
-
-        def redact(
-            seq: int, session: Session = session, barrier: threading.Barrier = barrier
-        ) -> None:
-            barrier.wait(60)
-            try:
-                session.redact(seq)
-            except Held:
-                refused.append((session.id, seq))
-
-        threads = [threading.Thread(target=redact, args=(seq,)) for seq in range(1, 9)]
-        for thread in threads:
-            thread.start()
-        barrier.wait(60)
-        held = session.hold()
-        for thread in threads:
-            thread.join(60)
-        redacted = [e.seq for e in session.events() if e.kind == "message.redacted"]
-        assert all(seq < held.seq for seq in redacted)
-        assert len(redacted) + sum(name == session.id for name, _ in refused) == 8

@@ -1,6 +1,6 @@
 """`prune` by size, archiving and purging; a dry run reports exactly what a run does."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,6 @@ from hansard import Store
 from hansard.backend.contract import Backend
 from hansard.maintenance import trash
 from tests.unit.maintenance.test_trash import DAY, listed, prune, say
-
-
-@pytest.fixture(params=["memory", "files"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Return an empty store, in memory and in files."""
-    place = "memory:" if request.param == "memory" else tmp_path / "store"
-    with hansard.open(place, durability="os", auto_compact=False) as opened:
-        yield opened
 
 
 def size(store: Store) -> int:
@@ -38,13 +30,20 @@ def size(store: Store) -> int:
         {"archive_after": 0},
         {"purge_trash": timedelta(0)},
         {"purge_trash": DAY, "workspace": "."},
+        {"older_than": DAY, "workspace": ".", "all_workspaces": True},
+        *({"older_than": DAY, "keep_last": count} for count in (-1, 1.5, True, None)),
+        *({"older_than": age} for age in (0, 0.0, -1, -1.5, timedelta(0), -DAY, True, None, "30")),
+        *({"older_than": age} for age in (float("nan"), float("-inf"))),
     ],
 )
-def test_nothing_is_pruned_unless_it_is_requested(store: Store, options: dict[str, Any]) -> None:
-    """Without an age or a size, or with an invalid one, `prune` is refused and does nothing."""
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_nothing_is_pruned_unless_it_is_requested(
+    store: Store, options: dict[str, Any], dry_run: bool
+) -> None:
+    """N-87: without an age or a size, or with an invalid one, `prune` is refused and does nothing."""
     say(store, "s", days=99)
-    with pytest.raises(ValueError, match=r"pass|must|exclude"):
-        store.prune(**options)
+    with pytest.raises(ValueError, match=r"pass|must|exclude|keep_last"):
+        store.prune(**options, dry_run=dry_run)
     assert listed(store) == ["s"]
 
 

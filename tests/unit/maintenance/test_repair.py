@@ -32,12 +32,6 @@ def damage(path: Path, session_id: str, old: bytes, new: bytes) -> bytes:
     return data
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Return where a store is, or will be."""
-    return tmp_path / "files"
-
-
 def test_nothing_to_repair(session: Session, store: Store) -> None:
     """N-62: on every backend, a valid session does not change, and a missing one is an error."""
     session.add_message(message("one"))

@@ -389,25 +389,6 @@ def test_a_file_that_lies_is_refused(tmp_path: Path, wrong: str) -> None:
         assert tree(tmp_path).keys() == before
 
 
-NOT_EXPORTS = (
-    b"",
-    b"\n",
-    b"{}\n",
-    b"[]\n",
-    b"7\n",
-    b"\xff\n",
-    b'{"hansard":"store"}\n',
-    b"[" * 100_000,
-)
-
-
-@pytest.mark.parametrize("data", NOT_EXPORTS, ids=lambda data: repr(data[:20]))
-def test_what_is_no_export_is_refused(data: bytes) -> None:
-    """N-88: anything else is reported as not an export."""
-    with hansard.open("memory:") as target, pytest.raises(InvalidExport):
-        target.import_session(data)
-
-
 def test_a_line_without_an_end_is_not_read_to_its_end() -> None:
     """N-88: no more than the longest valid line is held in memory."""
     read = 0
