@@ -305,12 +305,11 @@ class ExportReader:
 
     def _next(self) -> bytes | None:
         self._number += 1
-        try:
-            raw = next(self._lines, None)
-        except _TooLong:
-            raise self.refused(f"a line of more than {LONGEST:,} bytes") from None
+        raw = next(self._lines, None)
         if raw is None:
             return None
+        if len(raw) > LONGEST:
+            raise self.refused(f"a line of more than {LONGEST:,} bytes")
         if not raw.endswith(b"\n"):
             raise self._truncated()
         try:
@@ -346,19 +345,16 @@ def _check_message(kind: str, data: dict[str, Any]) -> None:
         raise InvalidEvent(f"{kind}: its message must be a JSON object")
 
 
-class _TooLong(Exception):
-    """A line is longer than `LONGEST`."""
-
-
 def _lines_of(source: Source) -> Iterator[bytes]:
-    """Yield lines with their ends; at most one and a piece are in memory."""
+    """Yield lines with their ends, and the beginning of one that is too long.
+
+    At most one line and a piece are in memory.
+    """
     pending = bytearray()
     for piece in _pieces_of(source):
         for part in _PART.findall(piece):
             pending += part
-            if len(pending) > LONGEST:
-                raise _TooLong
-            if part.endswith(b"\n"):
+            if part.endswith(b"\n") or len(pending) > LONGEST:
                 yield bytes(pending)
                 pending.clear()
     if pending:

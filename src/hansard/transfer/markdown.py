@@ -6,6 +6,7 @@ address only. Everything else is escaped, and control characters are shown as es
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final
 
 from markdown_it import MarkdownIt
@@ -44,6 +45,7 @@ class _Renderer(RendererHTML):
     heading_close = heading_open
 
 
+@cache
 def renderer(highlight: Callable[[str, str, str], str] | None = None) -> Callable[[str], str]:
     """Return a function from Markdown to HTML. `highlight` returns code in a language as HTML."""
     made = MarkdownIt("commonmark", {"html": False, "highlight": highlight}, renderer_cls=_Renderer)

@@ -58,7 +58,12 @@ def share(
     """
     upto = last_seq(log, session_id)
     given = given_away(log, upto, redact=redact)
-    objects = chain([header(session_id, redact=redact)], (_object(event) for event, _, _ in given))
+    events = (
+        {"seq": event.seq, "time": event.stamp, "kind": event.kind, "data": event.data}
+        | ({} if event.key is None else {"key": event.key})
+        for event, _, _ in given
+    )
+    objects = chain([header(session_id, redact=redact)], events)
     return objects if hook is None else _hooked(objects, hook)
 
 
@@ -94,11 +99,6 @@ def header(session_id: str, *, redact: bool, **more: Any) -> dict[str, Any]:
     }
     # Value by value: the names of the header's members must not be taken for names of credentials.
     return {name: secrets.redact(value)[0] for name, value in first.items()} if redact else first
-
-
-def _object(event: Event) -> dict[str, Any]:
-    shown = {"seq": event.seq, "time": event.stamp, "kind": event.kind, "data": event.data}
-    return shown if event.key is None else {**shown, "key": event.key}
 
 
 def given_away(log: LogReader, upto: int, *, redact: bool) -> Iterator[Shared]:

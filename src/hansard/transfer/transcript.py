@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 from hansard.backend.contract import Chunk, LogReader, streamed
@@ -371,7 +370,9 @@ def _tamed(lines: list[str]) -> Iterator[str]:
         found = _FENCE.match(line)
         if not fence:
             if found is None:
-                yield _harmless(line)
+                # A backslash before `<` is no escape for every reader, and one before that would cancel it.
+                untagged = line.replace("<", "&lt;")
+                yield _LINK.sub(r"]\\", _PICTURE.sub(r"!\\[", untagged))
             else:
                 fence, language = found["fence"], found["info"]
         elif found and not found["info"] and found["fence"].startswith(fence):
@@ -381,14 +382,6 @@ def _tamed(lines: list[str]) -> Iterator[str]:
             code.append(line)
     if fence:  # not closed
         yield _fenced("\n".join(code), language)
-
-
-def _harmless(line: str) -> str:
-    """Return a line of Markdown without tags, pictures and links that are not to the web."""
-    # Not escaped with a backslash: not every reader knows that escape, and another backslash before it would
-    # cancel it.
-    line = line.replace("<", "&lt;")
-    return _LINK.sub(r"]\\", _PICTURE.sub(r"!\\[", line))
 
 
 def _fence_of(text: str) -> str:
@@ -552,17 +545,12 @@ def _html_part(part: ContentPart) -> str:
     return _folded(f"{part.kind}{named}{called}{preview}", text)
 
 
-@cache
-def _render() -> Callable[[str], str]:
-    from hansard.transfer.markdown import renderer
-
-    return renderer()
-
-
 def _prose(text: str) -> str:
     """Return Markdown rendered and, if that changes anything, as it was written; a long text only so."""
+    from hansard.transfer.markdown import renderer
+
     plain = _escaped(text)
-    rendered = _render()(text) if len(text) <= _LONGEST else ""
+    rendered = renderer()(text) if len(text) <= _LONGEST else ""
     if rendered in {"", f"<p>{plain}</p>\n".replace("&#x27;", "'")}:
         return f'<div class="text" dir="auto">{plain}</div>\n'
     return (
