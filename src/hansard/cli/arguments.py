@@ -11,7 +11,7 @@ import click
 
 import hansard
 from hansard import clock
-from hansard.cli.command import Settings, open_indexed, store_of_environment
+from hansard.cli.command import open_indexed, store_of_environment
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -69,8 +69,7 @@ class Argument(click.ParamType):  # type: ignore[type-arg] # generic in newer ve
         from hansard.cli.completion import is_safe
 
         above: Any = ctx.parent.params.get("store") if ctx.parent else None
-        settings = ctx.find_object(Settings)
-        named = ctx.params.get("store") or above or (settings.store if settings else None)
+        named = ctx.params.get("store") or above
         try:
             # With the index: the user must not wait until all logs are read.
             with open_indexed(named or store_of_environment()) as store:
@@ -237,7 +236,7 @@ SESSION_POINT: Final = Argument("id", find=_points)
 KIND: Final = Argument("kind", find=_kinds)
 METADATA: Final = Argument("key=value", _key_value, _metadata)
 MODEL: Final = Argument(
-    "text", find=lambda _, store, __: dict.fromkeys(store.stats().models).items()
+    "name", find=lambda _, store, __: dict.fromkeys(store.stats().models).items()
 )
 
 #: The argument of commands on one session, and on several.

@@ -358,17 +358,10 @@ def shorten(text: str, width: int, *, middle: bool = False) -> str:
     """Return a text shortened to a width; with `middle`, in its middle."""
     if columns_of(text) <= width:
         return text
+    from rich.cells import set_cell_size
+
     tail = (width - 1) // 2 if middle else 0
-    return _head(text, width - 1 - tail) + "…" + _head(text[::-1], tail)[::-1]
-
-
-def _head(text: str, width: int) -> str:
-    taken = 0
-    for place, character in enumerate(text):
-        taken += columns_of(character)
-        if taken > width:
-            return text[:place]
-    return text
+    return set_cell_size(text, width - 1 - tail) + "…" + set_cell_size(text[::-1], tail)[::-1]
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

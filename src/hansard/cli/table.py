@@ -112,41 +112,42 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str]) -> None:
         if name not in {"is", "title", "parent", "at"} or any(r[place] for r in cells)
     ]
     widths = {p: max(len(names[p]), *(columns_of(r[p]) for r in cells), 1) for p in shown}
-    if "id" in names:
-        # A few ids that are longer than the others are shortened before titles are.
-        place = names.index("id")
-        ids = sorted(columns_of(r[place]) for r in cells)
-        excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - screen.width
-        usual = max(ids[int(0.9 * (len(ids) - 1))], 16, 3 * screen.width // 10)
-        widths[place] = min(widths[place], max(usual, widths[place] - max(excess, 0)))
-    fitted = fit(
-        widths,
-        {p: _least(names[p], columns[p], widths[p], screen.width) for p in shown},
-        {p: columns[p].rank for p in shown},
-        screen.width,
-    )
+    # A few ids that are longer than the others are shortened before titles are.
+    id_place = names.index("id")
+    ids = sorted(columns_of(r[id_place]) for r in cells)
+    excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - screen.width
+    usual = max(ids[int(0.9 * (len(ids) - 1))], 16, 3 * screen.width // 10)
+    widths[id_place] = min(widths[id_place], max(usual, widths[id_place] - max(excess, 0)))
+    least = {p: min(widths[p], columns[p].least or widths[p]) for p in shown}
+    # Long ids must not take the complete width.
+    least[id_place] = min(widths[id_place], max(16, 3 * screen.width // 5))
+    fitted = fit(widths, least, {p: columns[p].rank for p in shown}, screen.width)
 
-    def line(values: Sequence[str], style: Callable[[int], str], drawn: int = 0) -> None:
+    def line(values: Sequence[str], row: Row | None = None) -> None:
         pieces: list[Piece] = []
+        drawn = len(row.drawn) if row else 0
         for place, width in fitted.items():
-            is_id = names[place] == "id"
+            is_id = place == id_place
             text = shorten(values[place], width, middle=is_id)
             padding = " " * (width - columns_of(text))
             lines, text = (text[:drawn], text[drawn:]) if is_id else ("", text)
-            value: list[Piece] = [(lines, "dim"), (text, style(place))]
+            value: list[Piece] = [(lines, "dim"), (text, _style(row, names[place]))]
             pieces += [padding, *value] if columns[place].number else [*value, padding]
             pieces.append(_GAP)
         screen.cropped(*pieces[:-1])
 
-    line(names, lambda _: "bold underline")
+    line(names)
     for row, values in zip(rows, cells, strict=True):
+        line(values, row)
 
-        def style(place: int, row: Row = row) -> str:
-            if row.info.damaged and names[place] in {"id", "is"}:
-                return "bold red"
-            return "bold yellow" if row.named and names[place] == "id" else columns[place].style
 
-        line(values, style, drawn=len(row.drawn))
+def _style(row: Row | None, name: str) -> str:
+    """Return the style of a cell; without a row, of a heading."""
+    if row is None:
+        return "bold underline"
+    if row.info.damaged and name in {"id", "is"}:
+        return "bold red"
+    return "bold yellow" if row.named and name == "id" else COLUMNS[name].style
 
 
 def _full(row: Row, name: str, column: Column) -> str:
@@ -162,12 +163,6 @@ def _short(row: Row, name: str, column: Column, at: datetime) -> str:
     if column.short is None:
         return cell(_full(row, name, column))
     return "" if row.info.damaged else column.short(row.info, at)
-
-
-def _least(name: str, column: Column, width: int, screen: int) -> int:
-    if name == "id":
-        return min(width, max(16, 3 * screen // 5))  # long ids must not take the complete width
-    return min(width, column.least or width)
 
 
 def fit(

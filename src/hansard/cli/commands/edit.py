@@ -34,12 +34,11 @@ def fork(call: Call, session_id: str, child: str | None, at: arguments.Place | N
     """
     with call.writing() as store:
         session = session_of(store, session_id)
-        session_id = session.id
         made = session.fork(child, at=at)
         remember(store, made.id)
         begin = made.state().forked_at
-    call.screen.document({"session": made.id, "parent": session_id, "forked_at": begin})
-    call.screen.line(f"{made.id}: forked from {session_id} at seq {begin}")
+    call.screen.document({"session": made.id, "parent": session.id, "forked_at": begin})
+    call.screen.line(f"{made.id}: forked from {session.id} at seq {begin}")
 
 
 @define(
@@ -57,15 +56,14 @@ def snapshot(call: Call, session_id: str, label: str | None) -> None:
     """
     with call.reading() if label is None else call.writing() as store:
         session = session_of(store, session_id)
-        session_id = session.id
         if label is not None:
             session.snapshot(label)
         known = session.snapshots
-    call.screen.document({"session": session_id, "snapshots": known})
+    call.screen.document({"session": session.id, "snapshots": known})
     if label is None:
         call.screen.table(["name", "seq"], known.items(), numbers="seq")
     else:
-        call.screen.line(f"{session_id}: seq {known[label]} is {label!r}")
+        call.screen.line(f"{session.id}: seq {known[label]} is {label!r}")
 
 
 @define(
@@ -84,17 +82,16 @@ def revert(call: Call, session_id: str, place: arguments.Place) -> None:
     """
     with call.writing() as store:
         session = session_of(store, session_id)
-        session_id = session.id
         before = session.seq
         to = arguments.seq_at(session, place)
         event = session.revert(to)
         left = len(session.messages())
     call.screen.document(
-        {"session": session_id, "reverted_to": to, "seq": event.seq, "messages": left}
+        {"session": session.id, "reverted_to": to, "seq": event.seq, "messages": left}
     )
     call.screen.line(
-        f"{session_id}: reverted to seq {to}, {many(left, 'message')}; "
-        f"`{call.again('revert', session_id, before)}` undoes it"
+        f"{session.id}: reverted to seq {to}, {many(left, 'message')}; "
+        f"`{call.again('revert', session.id, before)}` undoes it"
     )
 
 

@@ -69,12 +69,7 @@ _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
 )
 @arguments.prefix_option
 @arguments.count_option("--top", default=5, help="Number of sessions and models")
-@click.option(
-    "--model",
-    metavar="NAME",
-    type=arguments.MODEL,
-    help="Usage of this model only",
-)
+@click.option("--model", type=arguments.MODEL, help="Usage of this model only")
 def command(call: Call, prefix: str, top: int, model: str | None) -> None:
     """Show totals, growth and model usage.
 
@@ -214,29 +209,18 @@ def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], styl
         screen.cropped(*pieces, text)
 
 
-def bar(value: float, most: float, width: int) -> str:
-    """Return a horizontal bar, as wide as `width` for `most`. A value above 0 is visible."""
+def bar(value: float, most: float, length: int, parts: str = _ACROSS) -> str:
+    """Return a bar, as long as `length` for `most`. A value above 0 is visible."""
     if value <= 0:
         return ""
-    parts = len(_ACROSS)
-    eighths = max(round(value / most * width * parts), 1)
-    full, rest = divmod(eighths, parts)
-    return _ACROSS[-1] * full + (_ACROSS[rest - 1] if rest else "")
+    full, rest = divmod(max(round(value / most * length * len(parts)), 1), len(parts))
+    return parts[-1] * full + (parts[rest - 1] if rest else "")
 
 
 def columns(values: Sequence[float], height: int) -> list[str]:
     """Return the lines of a column plot, from the top. A value above 0 is visible."""
-    most = max(values, default=0)
-    parts = len(_UPWARD)
-    heights = [max(round(v / most * height * parts), 1) if v > 0 else 0 for v in values]
-    lines = []
-    for row in range(height - 1, -1, -1):
-        line = ""
-        for tall in heights:
-            filled = min(max(tall - row * parts, 0), parts)
-            line += _UPWARD[filled - 1] if filled else " "
-        lines.append(line.rstrip())
-    return lines
+    bars = [bar(value, max(values), height, _UPWARD).ljust(height) for value in values]
+    return ["".join(row).rstrip() for row in zip(*bars, strict=True)][::-1]
 
 
 class Growth(NamedTuple):
