@@ -149,15 +149,12 @@ def _upto(items: list[Item], end: object) -> int:
     """Return how many items precede the line with an ordinal."""
     if not isinstance(end, int):
         return len(items)
-    later = (place for place, item in enumerate(items) if _ordinal(item) >= end)
-    return next(later, len(items))
-
-
-def _ordinal(item: Item) -> int:
-    """Return the ordinal of an item's line; -1 if it has none."""
-    holder = origin_of(item.data["message"]) if item.kind == "message.added" else item.data
-    found = member(holder, "line", "ordinal")
-    return found if isinstance(found, int) else -1
+    for place, item in enumerate(items):
+        holder = origin_of(item.data["message"]) if item.kind == "message.added" else item.data
+        ordinal = member(holder, "line", "ordinal")
+        if isinstance(ordinal, int) and ordinal >= end:
+            return place
+    return len(items)
 
 
 def _message(line: Line) -> dict[str, Any]:

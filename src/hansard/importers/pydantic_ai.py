@@ -111,18 +111,6 @@ _URLSAFE_STAMP: Final = "base64-urlsafe-v1"
 _ADDRESS: Final = re.compile(r"media\+sha256://([0-9a-f]{64})")
 
 
-def _media(blobs: Blobs, uri: object) -> bytes:
-    """Return the bytes of an address; raise `Unreadable` if they are missing or damaged."""
-    found = _ADDRESS.fullmatch(uri) if isinstance(uri, str) else None
-    if found is None:
-        raise Unreadable(f"unknown address of media: {uri!r:.80}")
-    content = blobs(found[1])
-    if content is not None and hashlib.sha256(content).hexdigest() == found[1]:
-        return content
-    why = "missing" if content is None else "damaged"
-    raise Unreadable(f"media {found[1]} are {why}: the marker was imported instead")
-
-
 def _restored(node: Any, blobs: Blobs) -> Any:
     """Return a part of a message with its media."""
     if isinstance(node, list):
@@ -135,8 +123,15 @@ def _restored(node: Any, blobs: Blobs) -> Any:
 
 
 def _put_back(node: Record, blobs: Blobs) -> Record:
+    """Return what a marker replaces; raise `Unreadable` if it is missing or damaged."""
     uri = node.get(_URI, node.get("uri"))
-    content = _media(blobs, uri)
+    found = _ADDRESS.fullmatch(uri) if isinstance(uri, str) else None
+    if found is None:
+        raise Unreadable(f"unknown address of media: {uri!r:.80}")
+    content = blobs(found[1])
+    if content is None or hashlib.sha256(content).hexdigest() != found[1]:
+        why = "missing" if content is None else "damaged"
+        raise Unreadable(f"media {found[1]} are {why}: the marker was imported instead")
     taken = {_MARK, _TEXT, _URI, _URLSAFE} | ({"uri"} if node.get("uri") == uri else set())
     rest = {name: _restored(inner, blobs) for name, inner in node.items() if name not in taken}
     if node.get(_TEXT) is True:
