@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_core.chat_history import BaseChatMessageHistory, InMemoryChatMessageHistory
 from langchain_core.messages import (
     AIMessage,
@@ -18,6 +20,11 @@ from langchain_core.messages import (
     HumanMessage,
     SystemMessage,
     ToolMessage,
+)
+from langchain_core.messages.utils import (
+    convert_to_messages,
+    convert_to_openai_messages,
+    trim_messages,
 )
 from langchain_core.runnables import RunnableLambda
 from langchain_core.runnables.history import RunnableWithMessageHistory
@@ -153,3 +160,46 @@ def test_a_turn_is_stored_completely_or_not_at_all(store: hansard.Store) -> None
         chain(store, lambda _, answer=answer: answer).invoke([HumanMessage("why?")], AT)
     assert [message.type for message in history.messages] == ["human", "ai"] * 2
     assert repr(history.messages[-1].response_metadata) == repr(right.response_metadata)
+
+
+@given(
+    turns=st.integers(1, 6),
+    limit=st.integers(3, 60),
+    strategy=st.sampled_from(["last", "first"]),
+    end_on=st.sampled_from([None, "assistant"]),
+    options=st.fixed_dictionaries(
+        {"include_system": st.booleans(), "start_on": st.sampled_from([None, "human"])}
+    ),
+)
+def test_a_window_is_what_trim_messages_returns(
+    turns: int, limit: int, strategy: Any, end_on: str | None, options: Any
+) -> None:
+    """N-55: without tool calls, which only a window keeps whole, LangChain's options give the same."""
+    talk = [{"role": "system", "content": "be kind"}]
+    for turn in range(turns):
+        talk.append({"role": "user", "content": f"u{turn}" * (turn % 3 + 1)})
+        talk.append({"role": "assistant", "content": f"a{turn}"})
+    whole = limit >= len(talk[0]["content"]) + max(len(m["content"]) for m in talk) + 2
+    same = options if strategy == "last" else {}  # LangChain refuses them for the first messages
+    trimmed = trim_messages(
+        convert_to_messages(talk),
+        max_tokens=limit,
+        token_counter=lambda messages: sum(len(message.content) for message in messages),
+        strategy=strategy,
+        end_on=None if end_on is None else "ai",
+        **same,
+    )
+    with hansard.open("memory:") as store:
+        session = store.session()
+        session.add_messages(talk)
+        window = session.window(
+            tokens=limit,
+            counter=lambda message: len(message["content"]),
+            strategy=strategy,
+            end_on=end_on,
+            keep_system=options["include_system"],
+            start_on=None if options["start_on"] is None else "user",
+        )
+    # A window has one valid group of messages at least.
+    if whole or strategy == "first":
+        assert window == convert_to_openai_messages(trimmed)

@@ -46,7 +46,7 @@ def test_prune_takes_a_size_and_ages(store: Path) -> None:
     dry = hansard("prune", "--max-size", "10GB", "--dry-run", "--json", store=store).json
     assert dry["pruned"] == []
     young = hansard("prune", "--older-than", "9999d", "--dry-run", store=store).out
-    assert re.search(r"\d kept: active since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", young)
+    assert re.search(r"\d kept: last active \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", young)
     dry = hansard(
         "prune", "--max-size", "1", "--all-workspaces", "--dry-run", "--json", store=store
     ).json

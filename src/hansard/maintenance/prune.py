@@ -225,7 +225,7 @@ class _Plan:
                 # The index never decides to move a session: its log does.
                 now = info if info.updated_stamp >= cutoff else self._decide_by_log(session_id)
                 if now is not None and now.updated_stamp >= cutoff:
-                    self.kept[session_id] = f"active since: {now.updated_stamp}"
+                    self.kept[session_id] = f"last active: {now.updated_stamp}"
                     self._young[session_id] = now
 
     def _decide_by_log(self, session_id: str) -> SessionInfo | None:
@@ -283,7 +283,7 @@ class _Plan:
             now = self._decide_by_log(session_id)
             if now is not None and now.updated_stamp > updated:
                 # The log has events that the index has not read.
-                self.kept[session_id] = f"active since: {now.updated_stamp}"
+                self.kept[session_id] = f"last active: {now.updated_stamp}"
             if session_id in self.kept:
                 self.doomed.pop(session_id, None)
                 continue

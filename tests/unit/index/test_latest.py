@@ -81,7 +81,7 @@ def test_nothing_is_pruned_because_the_index_is_wrong(tmp_path: Path) -> None:
         report = store.prune(older_than=timedelta(days=1))
         assert report.pruned == store.trash() == ["old"]
         assert report.kept["pinned"] == "pinned"
-        assert report.kept["young"].startswith("active since")
+        assert report.kept["young"].startswith("last active")
         assert report.kept["placed"].startswith("belongs to the workspace")
 
 

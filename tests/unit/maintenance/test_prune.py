@@ -93,7 +93,7 @@ def test_forks_go_before_their_parents_by_size(store: Store) -> None:
     total = size(store)
     report = prune(store, max_size=total - 1)
     assert report.pruned == ["young"]
-    assert report.kept["parent"].startswith("active since")
+    assert report.kept["parent"].startswith("last active")
     assert prune(store, max_size=0).pruned == ["a", "b", "parent"]
     assert listed(store) == []
 

@@ -181,7 +181,7 @@ def test_prune_takes_what_is_old_and_nothing_else(store: Store) -> None:
     assert report.pruned == ["old", "older"]
     assert report.kept.pop("pinned") == "pinned"
     assert set(report.kept) == {"young", "mixed", "set back"}
-    assert all(reason.startswith("active since: 2") for reason in report.kept.values())
+    assert all(reason.startswith("last active: 2") for reason in report.kept.values())
     assert store.trash() == ["old", "older"]
     assert store.restore("old").title == "T"
     pinned.set_metadata(pinned=None)
@@ -223,7 +223,7 @@ def test_the_newest_of_each_workspace_survive(store: Store, tmp_path: Path) -> N
     report = prune(store, older_than=5 * DAY, keep_last=2, all_workspaces=True)
     assert report.pruned == ["a2", "a3", "b2", "b3", "n2"]
     assert report.kept["a0"] == "one of the newest 2"
-    assert report.kept["n0"].startswith("active")
+    assert report.kept["n0"].startswith("last active")
     assert prune(store, older_than=5 * DAY, keep_last=1, workspace=tmp_path / "a").pruned == ["a1"]
 
 
