@@ -60,7 +60,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Show the seed, whatever becomes of the run."""
+    """Show the seed, also of a run that fails."""
     return f"HANSARD_TEST_SEED={config.stash[RUN_SEED]} repeats this run"
 
 

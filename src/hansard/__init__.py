@@ -7,10 +7,10 @@
     session.add_message({"role": "user", "content": "hello"})
     session.messages()
 
-To read the source, follow one event from append to view: `session` → `event/codec` → `backend/local/log`
-→ `log/writer` → `log/write_batch` → `log/disk` → `log/segment_reader` → `session_reader` → `state/view` →
-`state/fold`.
-docs/architecture.md describes the layers; docs/format.md specifies the files.
+To read the source, follow an append: `session` → `event/codec` → `backend/local/log` → `log/writer` →
+`log/group_commit` → `log/disk`. Then follow a read: `session_reader` → `backend/local/log` → `state/view` →
+`log/segment_reader` → `log/format`. docs/architecture.md has both paths in full; docs/format.md specifies the
+files.
 """
 
 # ruff: noqa: F403 - all errors are public

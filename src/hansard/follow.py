@@ -213,7 +213,7 @@ class Cursor:
         except HansardError:
             return error  # the first error has the cause
         if isinstance(error, SyncFailed):
-            hint = "this move may be lost, and its events may come again; move once more"
+            hint = "this move may be lost, and its events may come again; move again"
             return _hinted(error, hint)
         return error
 

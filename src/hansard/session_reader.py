@@ -1,7 +1,7 @@
 """The reading half of a session.
 
-Each call takes one look at the end of the log (`_reader`) and passes it down, so all parts of a result are of
-one moment. The reader of a fork includes what it inherits.
+Each call reads the end of the log once (`_reader`) and passes that down, so all parts of a result are of one
+moment. The reader of a fork includes what it inherits.
 """
 
 import sys
@@ -80,7 +80,7 @@ class SessionReader:
         return f"<hansard.Session {self.id!r} in {self._backend.where!r}>"
 
     def _reader(self) -> LogReader:
-        """Take one look at the session, and at its ancestors."""
+        """Read the end of the session once, and that of each ancestor."""
         return lineage.with_ancestors(self._backend, self._log.reader())
 
     def _known(self, reader: LogReader) -> KnownState:
@@ -278,8 +278,8 @@ class SessionReader:
     def restore_into(self, history: list[dict[str, Any]]) -> int:
         """Add the session's messages that a list lacks; return how many were added.
 
-        For frameworks with their own history: the common beginning of the list and the model view is kept,
-        the missing messages are inserted after it, and the rest of the list follows.
+        For frameworks with their own history. The common beginning of the list and the model view stays. Then
+        come the missing messages, and then the rest of the list.
         """
         stored = self.messages()
         pairs = enumerate(zip(stored, history, strict=False))

@@ -130,7 +130,7 @@ def open(
         schema: the database schema of the store's tables; default "hansard". One database can hold several
             stores. The URL option `?schema=…` does the same.
         group: a directory for all members of its Unix group, also if another user owns it. Directories
-            get mode 2770 and files 0660, whatever the umask. The store keeps this choice.
+            get mode 2770 and files 0660, with any umask. The store keeps this choice.
         prices: when usage of a known model is recorded without a cost, add its list price in US dollars.
             Needs the extra `prices`; no network is used.
     """
@@ -533,7 +533,7 @@ class Store:
 
         The session appears after the complete file was read, and its count and checksum were verified.
         Times, kinds, idempotency keys and data do not change. If the session exists with the same events,
-        nothing is imported and the report says so; any other existing session raises `SessionExists` and
+        nothing is imported, and the report says so. Any other existing session raises `SessionExists` and
         does not change. A truncated file, or one that is not an export, raises `InvalidExport`.
 
         Args:

@@ -654,7 +654,7 @@ def test_each_answer_is_recorded_once(
 
 
 def test_answers_of_a_subgraph_are_recorded_once(store: hansard.Store) -> None:
-    """A message that a subgraph keeps, and one that it hands on, count once each."""
+    """A message that a subgraph keeps, and one that it returns, count once each."""
     inner = StateGraph(Talk)
     inner.add_node("think", lambda _: {"messages": [counting(1)]})
     inner.add_edge(START, "think")

@@ -1,4 +1,4 @@
-"""Stores for the command to look at."""
+"""Stores for the command to show."""
 
 from pathlib import Path
 

@@ -106,7 +106,7 @@ class Terminal:
         return bool(data)
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """End it, in any state."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait(PATIENCE)

@@ -1,4 +1,4 @@
-"""`hansard demo`: what the first command of the README shows is so, and is left to look at."""
+"""`hansard demo`: what the first command of the README shows is true, and the store stays to be explored."""
 
 import shlex
 from pathlib import Path

@@ -66,7 +66,7 @@ def test_a_pipe_is_never_paged(store: Path, tmp_path: Path) -> None:
 def test_less_shows_colors_with_any_options(
     options: str | None, store: Path, terminal: OpenTerminal
 ) -> None:
-    """Escape sequences are colors for less, whatever LESS says."""
+    """Escape sequences are colors for less, with any LESS."""
     given = {} if options is None else {"LESS": options}
     shown = terminal("replay", "agent/1", store=store, rows=8, PAGER="less", TERM="xterm", **given)
     shown.wait_for("You are")

@@ -190,7 +190,7 @@ def test_probes_do_not_disturb_one_another(context: Context) -> None:
 
 
 def test_a_closed_backend_says_so(context: Context) -> None:
-    """After `close`, which may be called twice, every call raises `Closed`: none looks empty."""
+    """After `close`, which may be called twice, every call raises `Closed`: none returns an empty answer."""
     log = context.log()
     append(log, [message("a")])
     ancestor, audit = context.backend.log("s", from_trash=True), context.backend.internal(AUDIT)

@@ -12,7 +12,7 @@ what was not is there once or not at all; every reader saw a beginning of the se
 acknowledged; a key has one answer; what was expected was so; and what was deleted stayed away until it was
 restored.
 
-Needs a store that other processes can open: a directory, or whatever else `hansard.open` takes.
+Needs a store that other processes can open: a directory, or anything else that `hansard.open` takes.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Record the disk calls of a store, and inject faults into some of them.
 
-The whole store calls the disk as `disk.write(…)`, so replacing the module's functions reaches all of it.
+The store always calls the disk as `disk.write(…)`, so replacing the module's functions reaches all of it.
 """
 
 import os

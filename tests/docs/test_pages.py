@@ -1,4 +1,4 @@
-"""The docs say what is so: their examples run, their links lead somewhere, the reference is fresh."""
+"""The docs are true: their examples run, their links have targets, and the reference is current."""
 
 import importlib
 import inspect
@@ -54,8 +54,8 @@ def test_examples_with_other_packages_run(name: str, package: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_links_lead_somewhere(page: Path) -> None:
-    """A link to a file of this repository names one that is there."""
+def test_links_have_targets(page: Path) -> None:
+    """A link to a file of this repository names one that exists."""
     links = [link for link in _LINK.findall(page.read_text("utf-8")) if "://" not in link]
     missing = [link for link in links if not (page.parent / link).exists()]
     assert not missing

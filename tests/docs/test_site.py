@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
-    """`tools/docs` builds every page of docs/, with search, and fails on a link that leads nowhere."""
+    """`tools/docs` builds every page of docs/, with search, and fails on a broken link."""
     pytest.importorskip("material", reason="mkdocs-material is not installed")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
     done = subprocess.run(

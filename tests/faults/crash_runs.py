@@ -42,7 +42,7 @@ class Run:
         self.ids: tuple[str, ...] = (ID,)
 
     def open(self) -> None:
-        """Open the store, once more if it is open."""
+        """Open the store, again if it is open."""
         store = hansard.open(self._path, durability=self._durability, auto_compact=False)
         self._stores.append(store)
 

@@ -232,7 +232,7 @@ def test_a_call_that_did_its_work_and_says_that_it_failed(strike: Strike, scene:
 
 @pytest.mark.parametrize("scene", [*SESSIONS, *MOVING, *CURSORS], ids=str)
 def test_a_look_that_is_refused_is_an_error(strike: Strike, scene: Scene) -> None:
-    """N-29, N-32: a call that only looks, and is refused, is an error of ours and never an absence."""
+    """N-29, N-32: a call that only reads, and is refused, is an error of ours and never an absence."""
     # A list has what cannot be looked at, and so it is dropped.
     harmless = {"names", "present"} if scene.name == "cursor: drop" else {"names"}
     looks = set(faults.READING) - harmless
@@ -314,7 +314,7 @@ def sealed_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_disk_that_dies_at_any_call_is_an_error_of_ours(
     sealed_store: Path, name: str, tmp_path: Path
 ) -> None:
-    """N-29: if from some call on each one fails, also one that only looks, no bare `OSError` gets out."""
+    """N-29: if from some call on each one fails, also one that only reads, no bare `OSError` gets out."""
     for at in itertools.count(1):
         stage = tmp_path / str(at)
         shutil.copytree(sealed_store, stage)

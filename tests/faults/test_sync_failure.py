@@ -128,7 +128,7 @@ def test_what_a_failed_sync_loses_was_not_acknowledged(
 
 
 def test_what_only_the_cache_still_shows_is_found_missing_by_verify(path: Path) -> None:
-    """F-35, F-32: verify looks at the disk and not at the cache, reports the hole, and keeps it shut."""
+    """F-35, F-32: verify reads the disk and not the cache, reports the hole, and keeps it shut."""
     file = path / "sessions" / ID / "log.jsonl"
     acknowledged = file.read_bytes()
     with hansard.open(path) as store:

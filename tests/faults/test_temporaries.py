@@ -121,7 +121,7 @@ def test_a_file_that_is_swept_before_it_is_locked_is_created_again(path: Path) -
 
 
 def test_a_sweeper_that_comes_late_leaves_a_file_that_has_its_name(path: Path) -> None:
-    """N-38: a temporary file that was renamed between a sweeper's two looks is not removed."""
+    """N-38: a temporary file that was renamed between a sweeper's two checks is not removed."""
     path.mkdir()
     directory = disk.open_root(str(path))
     name = names.temporary("x")

@@ -286,7 +286,7 @@ def said(path: Path | str, session: str = "s") -> list[str]:
 def take_time_to_fork() -> None:
     """Let a history's workers use sessions that are deleted, and take time to fork them (F-67).
 
-    A fork then takes milliseconds between the look at the parent and the lock, and before the child's rename.
+    A fork then takes milliseconds between checking the parent and the lock, and before the child's rename.
     """
     history_worker.STEADY = ()  # type: ignore[misc, assignment]
     publish, begin_with = LocalStage.publish, LocalLog.begin_with

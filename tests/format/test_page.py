@@ -98,7 +98,7 @@ def test_the_worked_example_cut_before_its_recovery_is_torn(store: Path) -> None
 
 
 def test_real_logs_are_what_the_grammar_says(tmp_path: Path) -> None:
-    """F-12 to F-14: a log with every kind of line fits the page's grammar, line by line and as a whole."""
+    """F-12 to F-14: a log with every kind of line fits the page's grammar, line by line and in full."""
     rules = grammar()
     assert {"segment", "record", "note", "header", "trailer", "discarded", "torn"} <= set(rules)
     log = rich_log(tmp_path).data

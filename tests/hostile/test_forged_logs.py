@@ -101,7 +101,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("place", MALFORMED)
 def test_bytes_that_are_no_text_are_damage(place: str, tmp_path: Path) -> None:
-    """N-35, F-13: a line that is not UTF-8 is damage, whatever its checksum; repair removes it."""
+    """N-35, F-13: a line that is not UTF-8 is damage, with any checksum; repair removes it."""
     store = with_a_good_session(tmp_path / "store")
     log, valid = MALFORMED[place]
     plant(store, log)

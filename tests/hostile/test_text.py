@@ -80,7 +80,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
 def test_texts_in_texts_are_followed_to_a_limit(tmp_path: Path) -> None:
-    """N-65, N-74: JSON in a text, however deep, is looked at, or refused with an error of ours."""
+    """N-65, N-74: JSON in a text, however deep, is checked, or refused with an error of ours."""
     # At some depth it can be decoded, but not walked. That depth depends on the stack of the caller.
     program = """
 from hansard.event import secrets

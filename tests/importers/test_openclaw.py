@@ -247,7 +247,7 @@ def test_a_branched_transcript_names_its_parent(store: hansard.Store, root: Path
 
 @pytest.mark.parametrize("name", ["../../out", "..", ".", "a/../../../out", "x\0y", os.sep + "out"])
 def test_a_file_name_never_leads_out(name: str, tmp_path: Path) -> None:
-    """N-1, N-14: a transcript is read only from the directory of its index, whatever its entry says."""
+    """N-1, N-14: a transcript is read only from its index's directory, even if its entry names another."""
     root = tmp_path / "source" / "sessions"
     write_lines(tmp_path / "out.jsonl", header("x"), said("a", None, "secret"))
     write(root / "sessions.json", {"k": {"sessionId": name, "sessionFile": f"../{name}.jsonl"}})

@@ -54,7 +54,7 @@ RACES: dict[str, tuple[Callable[[Store], object], bool]] = {
 
 
 def check_race(store: Store, stage: type, monkeypatch: pytest.MonkeyPatch, race: str) -> None:
-    """Let a race happen between the look at the parent and the child's publication, and check."""
+    """Let a race happen between the check of the parent and the child's publication, and check."""
     act, refused = RACES[race]
     session = converse(store.session("s"))
     publish = stage.publish  # type: ignore[attr-defined]

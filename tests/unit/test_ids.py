@@ -1,4 +1,4 @@
-"""Ids and where they lead: into the store, apart from each other, and nowhere else."""
+"""Ids and where they lead: into the store, apart from each other, and not outside."""
 
 import os
 from collections.abc import Callable

@@ -185,7 +185,7 @@ def looks(
     grow: Grow,
     work: Callable[[hansard.Store], None],
 ) -> dict[str, list[int]]:
-    """Return the number of looks at logs for chains and stars of 30 and 60 sessions."""
+    """Return how often the ends of logs are read for chains and stars of 30 and 60 sessions."""
     found: dict[str, list[int]] = {"chain": [], "star": []}
     for shape, counts in found.items():
         for count in (30, 60):
@@ -204,7 +204,7 @@ def looks(
 def test_listing_and_searching_cost_the_same_for_a_chain_of_forks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grow: Grow
 ) -> None:
-    """N-52: each fork costs a fixed number of looks at logs, in a chain as in a star.
+    """N-52: each fork costs a fixed number of reads of the ends of logs, in a chain as in a star.
 
     Whether it adds messages, redacts inherited ones, or inherits unfinished streams.
     """

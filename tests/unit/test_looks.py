@@ -1,4 +1,4 @@
-"""How often a call looks at the end of a log."""
+"""How often a call reads the end of a log."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -60,7 +60,7 @@ READS: dict[str, Callable[[Session], object]] = {
 def test_a_read_takes_one_look(
     store: Store, looks: list[str], name: str, *, compacted: bool
 ) -> None:
-    """A call looks once at the end of the log, however many questions it asks."""
+    """A call reads the end of the log once, however many questions it asks."""
     session = store.session("s")
     session.add_messages([USER] * 5)
     session.set_metadata(title="t")
@@ -79,7 +79,7 @@ def test_a_read_takes_one_look(
 def test_a_read_of_a_fork_takes_one_look_at_each_ancestor(
     store: Store, looks: list[str], name: str
 ) -> None:
-    """A fork is looked at first, and then each session that it comes from, once."""
+    """The end of a fork is read first, and then that of each ancestor, once."""
     root = store.session("a")
     root.add_messages([USER] * 5)
     root.snapshot("here")

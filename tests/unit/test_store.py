@@ -70,7 +70,7 @@ def test_a_bad_option_is_named_and_makes_nothing(
 
 
 def test_a_closed_store_says_so(store: Store) -> None:
-    """Every call on a closed store raises `Closed`; nothing looks empty (N-31)."""
+    """Every call on a closed store raises `Closed`; nothing seems to be empty (N-31)."""
     session = store.session("a")
     session.add_message({"n": 1})
     store.close()

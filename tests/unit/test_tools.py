@@ -60,7 +60,7 @@ def run_tool(name: str, *arguments: str, **variables: str) -> subprocess.Complet
 
 
 def test_the_commands_are_there() -> None:
-    """Every command that the docs name is a script that the next tests look at."""
+    """Every command that the docs name is a script that the next tests check."""
     assert set(COMMANDS) <= set(scripts())
 
 

@@ -282,7 +282,7 @@ def test_a_link_to_an_event_of_another_page_finds_it(tab: Tab) -> None:
 
 
 def test_the_line_of_the_last_visit(tab: Tab, store: Path) -> None:
-    """What came since this browser looked last is below a line."""
+    """What came since the last visit of this browser is below a line."""
     tab.page.goto("/session?id=support/42-b")
     assert tab.page.locator(".unread").count() == 0
     tab.page.goto("/")

@@ -111,7 +111,7 @@ GOALS: Final = (
         '"os" append',
         everyday.append_os,
         "about 12 µs of Python around five system calls: framing and checksum 2 to 2.6 µs, "
-        "the check of the lock file 1.4 to 2.7, leadership among threads 1.4, encoding 1",
+        "the check of the names 1.4 to 2.7, leadership among threads 1.4, encoding 1",
     ),
     Goal(13, "load, over LMDB", load_lmdb, "checksums, and reading 92 MB where LMDB maps its file"),
     Goal(

@@ -345,7 +345,7 @@ def pg_copy(directory: Path) -> Result:
             again = _timed(lambda: here.copy_to(there))
             session = there.session("single")
             alone = _timed(lambda: [session.add_message(message) for message in messages]) * 50
-    note = f"back again: {returned:.2f} s; once more, with nothing new: {again:.2f} s."
+    note = f"back again: {returned:.2f} s; again, with nothing new: {again:.2f} s."
     return Result(
         "pg_copy",
         claim_of(pg_copy),

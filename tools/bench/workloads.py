@@ -27,7 +27,7 @@ from tools.bench.workload import messages, seconds
 
 Figures = dict[str, Any]
 MESSAGES: Final = messages(2_000)
-#: Messages of one call when a session is filled; more for those that write the whole list each time.
+#: Messages of one call when a session is filled; more for those that write the complete list each time.
 CHUNK: Final = 100
 WHOLE: Final = 1_000
 #: A word that only the messages of `disk` contain.

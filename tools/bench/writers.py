@@ -65,7 +65,7 @@ def write(peer: Peer, number: int, many: bool, budget: float) -> Said:
         name = f"w{number}-{len(names) + refused}"
         try:
             peer.append(session, _message(name))
-        except Exception as error:  # noqa: BLE001 - whatever a system says when it cannot
+        except Exception as error:  # noqa: BLE001 - any error of a system that cannot
             if not refused:
                 print(f"refused: {type(error).__name__}: {error}", file=sys.stderr)
             refused += 1

@@ -70,7 +70,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rows", "--row", help="numbers of rows, such as 1,5,8; all if left out")
     parser.add_argument("--scale", choices=["per-run", "on-demand"], default="per-run")
-    parser.add_argument("--count", type=int, help="cases of each row, whatever the scale")
+    parser.add_argument("--count", type=int, help="cases of each row, at any scale")
     parser.add_argument("--seconds", type=float, help="start no more cases of a row after so long")
     parser.add_argument("--case", action="append", help="only the case with this label")
     parser.add_argument("--seed", type=int, help="the same cases again; a new one if left out")

@@ -207,7 +207,7 @@ def _reseal_index(data: bytes) -> bytes:
 
 
 def _feed_checkpoint(bench: Bench, data: bytes, sealed: bool) -> None:  # noqa: FBT001 - as `Target.feed`
-    """A checkpoint is derived: whatever it contains, the state is the fold of the events."""
+    """A checkpoint is derived: with any content of it, the state is the fold of the events."""
     with (
         bench.exchanged(bench.file("sessions", "sealed", names.CHECKPOINT), data),
         bench.opened() as store,

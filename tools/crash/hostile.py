@@ -353,7 +353,7 @@ def ask(store: str, progress: str) -> dict[str, Any]:
             found[label] = ["is", None if label.endswith(")") else json.loads(json.dumps(said))]
         except hansard.HansardError as error:
             found[label] = ["refused", f"{type(error).__name__}: {error}"]
-        except BaseException:  # noqa: BLE001 - whatever else is raised is what is looked for
+        except BaseException:  # noqa: BLE001 - any other error is a finding
             found[label] = ["raised", traceback.format_exc(limit=-4)]
 
     ways: list[tuple[str, dict[str, Any], Iterator[tuple[str, Any]]]] = [

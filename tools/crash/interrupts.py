@@ -65,7 +65,7 @@ class Interrupter:
     def may_lose(self) -> int:
         """Return the number of descriptors that no code could close.
 
-        One, if the interrupt came in the log, where they change hands: when the system had given it out and
+        One, if the interrupt came in the log, where their owner changes: when the system had given it out and
         nothing held it yet, or when what held it was going, and Python drops what a finaliser raises.
         """
         return int(self._in_log)

@@ -62,7 +62,7 @@ class Ledger:
             reason = getattr(error, "errno", None) or 0
             self._write("refused", number, type(error).__name__, str(error), reason)
             return False
-        except Exception:  # noqa: BLE001 - which one it is, is what the checker looks at
+        except Exception:  # noqa: BLE001 - the checker decides by its type
             self._write("wrong", number, traceback.format_exc())
             return False
         failed = getattr(found, "failed", {})

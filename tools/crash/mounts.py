@@ -21,7 +21,7 @@ from tools.crash.nursery import nursery, place
 _SHUTDOWN: Final = 0x8004587D
 #: No more writes reach the disk: unsynced data is lost.
 CUT: Final = 2
-#: The journal of the file system is written once more, then nothing.
+#: The journal of the file system is written again, then nothing.
 CUT_AFTER_JOURNAL: Final = 1
 
 _CLONE_NEWNS: Final = 0x00020000

@@ -1,7 +1,7 @@
 /* Count the calls of a process that change something below one path, and make one of them fail.
  *
  * shim.py builds this with the machine's compiler and loads it with LD_PRELOAD. Calls that do not fail are made
- * as plain system calls, whatever their name in the C library (open64, __openat64_2 ...).
+ * as plain system calls, under any name in the C library (open64, __openat64_2 ...).
  *
  * Nothing is counted before the process arms it with `shim_arm`, whose argument is lines of `name=value`:
  *
@@ -176,7 +176,7 @@ static void about_to_write(int fd)
     pthread_mutex_unlock(&mutex);
 }
 
-/* A new file has nothing on the disk, whatever file had its number before. */
+/* A new file has nothing on the disk, even if a file had its number before. */
 static void made(int fd, int flags)
 {
     struct stat status;
@@ -236,7 +236,7 @@ static void drop(int fd)
                 report->ranges++;
             }
         } else {
-            /* Opened once more: what appends cannot write anywhere else. */
+            /* Opened again: what appends cannot write anywhere else. */
             int again = (int)syscall(SYS_openat, AT_FDCWD, link, O_RDWR | O_CLOEXEC, 0);
             if (again >= 0 && lost == 'c')
                 syscall(SYS_ftruncate, again, begin);

@@ -21,7 +21,7 @@ from hansard.backend.local import compact
 from hansard.log import format
 from tests.crashlab import faults
 
-#: The session that is read after each case, whatever was damaged.
+#: The session that is read after each case, with any damage.
 OTHER = "other"
 
 #: Every way to read a session; what it returns can be compared.
@@ -53,7 +53,7 @@ class File(NamedTuple):
     path: str
     #: The sessions that need it; no other session may be affected.
     sessions: tuple[str, ...]
-    #: Whether every answer must be right whatever it contains: derived or redundant files.
+    #: Whether every answer must be right with any content: derived or redundant files.
     spare: bool = False
     #: Whether its last record is a torn tail, as a crash leaves one, without the last newline (F-28).
     active: bool = False

@@ -1,6 +1,6 @@
 """Interrupt an operation in a process that continues, and check what must hold afterwards.
 
-An operation is a list of steps on a prepared store. Whatever happens in a step, the store is as before
+An operation is a list of steps on a prepared store. After any step, the store is as before
 that step or as after it, and as after it if the step returned. No lock is held, no descriptor is left,
 and the same store object works.
 """

@@ -35,7 +35,7 @@ def run_case(case: Case) -> Done:
     before = Leftovers()
     try:
         outcome = case.run()
-    except Exception:  # noqa: BLE001 - whatever it is, it is this case's
+    except Exception:  # noqa: BLE001 - any error is this case's
         outcome = Outcome(ok=False, label=case.label, detail=traceback.format_exc(limit=-6))
     return Done(outcome, before.more())
 
@@ -114,7 +114,7 @@ def run_all(
     """Run cases in `jobs` processes, and yield each when it is done, in any order.
 
     Args:
-        cases: taken when needed, so that no case is created in vain.
+        cases: taken when needed, so that no case is created and not used.
         jobs: how many run at once.
         modules: what a process imports before the first case.
         place: a directory for temporary files.

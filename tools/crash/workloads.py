@@ -31,7 +31,7 @@ def message(name: str, size: int = 20) -> dict[str, Any]:
 def append(
     store: hansard.Store, ledger: Ledger, session: str, *ids: str, size: int = 20, key: bool = False
 ) -> bool:
-    """Append messages, in one batch; with a key, once more if it was refused."""
+    """Append messages, in one batch; with a key, again if it was refused."""
     said = [message(name, size) for name in ids]
     tries = 2 if key else 1
     return any(

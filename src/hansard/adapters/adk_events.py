@@ -6,13 +6,13 @@ results as blocks. Any other is an event of the kind `x.adk.event`. Both come ba
 The state of an app or a user is a separate session. An event of a conversation can change three sessions:
 its own, its app's and its user's. They change together, or not at all:
 
-1. An *intention* is appended to each shared state: the changes, and the place that the event is about to take
-   in its conversation (session, seq, key).
+1. An *intention* is appended to each shared state: the changes, and the place that the event will have in its
+   conversation (session, seq, key).
 2. The event is appended to its conversation, at that place or not at all. **This is when it happens.**
 3. It is appended to each shared state that the intention was *settled*: now its changes count.
 
-If a writer is killed in between, a reader finds an intention that was not settled, and checks the place in
-the conversation: it has the event, or another one, or none yet. So the next call that reads the state
+If a writer is killed in between, a reader finds an intention that was not settled. It checks the place in
+the conversation, which has the event, or another one, or none yet. So the next call that reads the state
 completes the change, and all readers agree.
 """
 

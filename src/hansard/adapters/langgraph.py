@@ -4,8 +4,9 @@
 
     graph = builder.compile(checkpointer=HansardSaver("data"))
 
-A checkpoint is one append. It holds the values that are new in it; of a list that grew, such as `messages`,
-only the additions: the cost of a step does not grow with the thread. docs/guides/langgraph.md has the rest.
+A checkpoint is one append. It holds the values that are new in it, and of a list that grew, such as
+`messages`, only the additions. So the cost of a step does not grow with the thread.
+docs/guides/langgraph.md has the rest.
 """
 
 import asyncio

@@ -4,8 +4,8 @@
 
     await Runner.run(agent, "Hello", session=HansardSession("support/42", "data"))
 
-It answers as the SDK's own `SQLiteSession` does, and erases nothing: `pop_item` and `clear_session` append an
-event that changes the model view; the history view and the search keep everything.
+It answers as the SDK's own `SQLiteSession` does, and erases nothing. `pop_item` and `clear_session` append an
+event that changes the model view. The history view and the search keep everything.
 """
 
 from collections.abc import Callable, Sequence

@@ -426,5 +426,5 @@ def _load(found: Any) -> list[ModelMessage]:
 
 
 def _key(native: dict[str, Any]) -> str:
-    """Return what identifies a message, whatever its state."""
+    """Return what identifies a message, in any state."""
     return json.dumps(values.wrap("message", {**native, "state": None}), sort_keys=True)

@@ -1,9 +1,9 @@
 """Fold a session's events for a framework; a later call adds only the new events.
 
 An `AdapterProjection` is kept in memory only: a redacted, scrubbed or dropped text has no second copy. It is
-rebuilt when it may be wrong: if the session, or one that it was forked from, lost content, if a revert or a
-clear changed which events count, or if the id belongs to another session now. Adapters keep those that they
-used last, by the ids of their sessions (`lru_cache`).
+rebuilt when it may be wrong: if the session, or one that it was forked from, lost content; if a revert or a
+clear changed which events count. A session with the id of an earlier one gets a new projection. Adapters keep
+those that they used last, by the ids of their sessions (`lru_cache`).
 """
 
 import threading

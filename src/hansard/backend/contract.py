@@ -1,8 +1,8 @@
 """What a store requires of a backend.
 
-A `Backend` holds sessions and internal logs, a `Log` is one of them, a `LogReader` is a log at one moment, a
-`Stage` is a session that is being built. All except a stage are safe for many threads, and the stored data
-for many processes. `tests/contract` tests each promise on every backend:
+A `Backend` holds sessions and internal logs, and a `Log` is one of them. A `LogReader` is a log at one
+moment; a `Stage` is a session that is being built. All except a stage are safe for many threads, and the
+stored data for many processes. `tests/contract` tests each promise on every backend:
 
 1. An append is complete or absent, in the order and with the seqs that were returned.
 2. When `append` returns, its events are as durable as the backend's `durability` says.
@@ -220,7 +220,7 @@ class Health(NamedTuple):
 class Changed(msgspec.Struct, frozen=True):
     """What may have changed since an earlier refresh of the index."""
 
-    #: Sessions to read, whatever their stamps are. Some may be missing, deleted or unchanged.
+    #: Sessions to read, with any stamp. Some may be missing, deleted or unchanged.
     ids: frozenset[str] = frozenset()
     #: Nothing is known of the others: compare all `Backend.stamps`, also for those that are new or missing.
     every: bool = False
@@ -297,7 +297,7 @@ class Chunk(ABC):
 class LogReader(ABC):
     """One session at the moment at which `Log.reader` was called.
 
-    All of its answers agree with one another, whatever is appended afterwards. Use it for one call, and
+    All of its answers agree with one another, even after later appends. Use it for one call, and
     take another for the next. For a session that does not exist, every answer is None or empty.
     """
 
@@ -357,7 +357,7 @@ class Log(ABC):
 
     @abstractmethod
     def reader(self) -> LogReader:
-        """Look at the session once; raise if it was deleted, or if its end cannot be read."""
+        """Read the end of the session once; raise if it was deleted, or if its end cannot be read."""
 
     @abstractmethod
     def wait(self, after: int, timeout: float) -> bool:
@@ -441,8 +441,8 @@ class Stage(ABC):
     def publish(self) -> None:
         """Make it a session, atomically and durably.
 
-        `SessionExists` if there is a session of that id, `SessionDeleted` if there is one in the trash,
-        `SessionNotFound` if it is a fork and its parent is missing: then nothing has changed. A stage without
+        `SessionExists` if there is a session of that id, `SessionDeleted` if there is one in the trash.
+        `SessionNotFound` if it is a fork and its parent is missing. Then nothing has changed. A stage without
         events raises `InvalidEvent`. The parent of a fork is not purged during this call.
         """
 
@@ -561,7 +561,7 @@ class Backend(ABC):
         """Move a session to the trash, atomically.
 
         `SessionNotFound` if there is none, `SessionDeleted` if it is there already, `SeqConflict` if it is
-        not at `expected_seq`, `LockTimeout` if another process writes to it for longer than `timeout` seconds
+        not at `expected_seq`. `LockTimeout` if another process writes to it for longer than `timeout` seconds
         (None: the time that an append waits).
 
         `check`: called when nothing can be appended any more; if it raises, nothing is done.
@@ -655,7 +655,7 @@ def attempt(call: Callable[[Given], Answer], argument: Given) -> Answer | Except
     """Return what a call returns, or the error that it raises."""
     try:
         return call(argument)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
+    except Exception as error:  # noqa: BLE001 - any error is this caller's alone
         return error
 
 

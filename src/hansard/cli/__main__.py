@@ -18,7 +18,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130  # nothing was started
     code = run(arguments)
-    # Python's last collections would look at every module once more: a tenth of a short command.
+    # Python's last collections would visit every module again: a tenth of a short command.
     gc.freeze()
     return code
 

@@ -178,7 +178,7 @@ class Tree:
     """Finds the entries at which Claude Code went back: those whose parent is further up.
 
     One answer is several entries, one for each block, and the results of parallel calls each name their own
-    call as parent: such a turn forks as well, and is not a branch. So the entries of one answer form a
+    call as parent. Such a turn forks too, and is not a branch. So the entries of one answer form a
     group, and an entry is a branch only if it leaves other messages after a complete group.
     """
 

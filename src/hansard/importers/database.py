@@ -1,7 +1,7 @@
 """Read SQLite files that other programs wrote, without changing them.
 
 SQLite writes next to a file that it opens. So it opens a private copy of the database and of its write-ahead
-log, never of a journal. Only plain tables are read, whose rows a database cannot compute, and a budget in
+log, never of a journal. Only plain tables are read, whose rows a database cannot compute. A budget in
 proportion to the file's size ends reads that damage would make endless.
 """
 

@@ -16,7 +16,7 @@ from hansard.message.openai_items import message_of
 
 _LISTS: Final = (".json", ".jsonl")
 
-#: The columns of the tables, whatever their names are.
+#: The columns of the tables, which may have any names.
 _MESSAGES: Final = frozenset({"id", "session_id", "message_data", "created_at"})
 _SESSIONS: Final = frozenset({"session_id", "created_at", "updated_at"})
 _BRANCHES: Final = frozenset({"session_id", "message_id", "branch_id", "sequence_number"})

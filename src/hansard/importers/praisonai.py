@@ -3,9 +3,9 @@
 A file holds the live turns, and those that were archived when they became too many: together they are the
 conversation. PraisonAI rewrites the summary of the archived ones each time, so it is a closing event.
 
-A fork copies what it inherits. A snapshot holds the complete conversation at its time: if all its turns are
-still in the session, it becomes a snapshot name; otherwise (the session was reverted) a session
-`<session>@<label>`.
+A fork copies what it inherits. A snapshot holds the complete conversation at its time. If all its turns are
+still in the session, it becomes a snapshot name. Otherwise the session was reverted, and the snapshot becomes
+a session `<session>@<label>`.
 """
 
 from collections.abc import Iterator

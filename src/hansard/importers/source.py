@@ -18,8 +18,8 @@ number of items before that point (`at`); `session_writer` turns it into a seq. 
 that it inherits; its metadata name the other one as `forked_from`.
 
 The same files give the same items, and a source that has grown gives the same items and more after them. So
-items contain no current time, no random id and no value that changes as the conversation continues (a count,
-a state): put those into `metadata` or `closing`.
+items contain no current time, no random id and no value that changes as the conversation continues. Put
+those, such as a count or a state, into `metadata` or `closing`.
 
 Importers import no framework and write no file.
 """

@@ -1,8 +1,8 @@
 """Import workspace session files: `<hash of the workspace>_<time>.json`, a conversation each.
 
-Many agents for the terminal store their sessions like this, without a specification. Supported are a list of
-chat messages, or an object with such a list as `messages` or `history`; a workspace, a title and times are
-found under their usual names. The file's name is the session's id.
+Many agents for the terminal store their sessions like this, without a specification. A file has a list of
+chat messages, or an object with such a list as `messages` or `history`. Workspace, title and times are found
+under their usual names. The file's name is the session's id.
 """
 
 import re

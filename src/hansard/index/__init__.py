@@ -1,9 +1,9 @@
 """The index: listing, search and statistics; here, the types of its results.
 
 Everything in an index is derived from the logs and can be deleted at any time. `index` answers the calls of a
-store, `sqlite_storage` and `postgres_storage` hold the tables, `catalog` and `text_index` refresh them from
-the logs, and `listing`, `search` and `stats` query them. This module must not import SQLite: `import hansard`
-needs it.
+store. `sqlite_storage` and `postgres_storage` hold the tables, and `catalog` and `text_index` refresh them
+from the logs. `listing`, `search` and `stats` query them. This module must not import SQLite, because
+`import hansard` needs it.
 """
 
 from collections.abc import Iterator

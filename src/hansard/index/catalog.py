@@ -1,9 +1,9 @@
 """Keep a listing of the sessions up to date with their logs.
 
-One refresh at a time, of all processes: it learns which sessions have changed (`Backend.changed`),
-describes these again, and commits. A description continues from the state at an earlier seq, so it costs
-what is new in a session. In addition, each call compares the stamps of some other sessions, so that changes
-by other programs are found: in a small store at once, in a large one after a few calls.
+One process refreshes at a time: it asks which sessions have changed (`Backend.changed`), describes these
+again, and commits. A description continues from the state at an earlier seq, so it costs what is new in a
+session. Each call also compares the stamps of some other sessions, to find changes by other programs. It
+finds them immediately in a small store, and after some calls in a large one.
 """
 
 import os

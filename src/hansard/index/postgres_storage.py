@@ -8,7 +8,7 @@ Statements have no name of a schema: each transaction sets its own `search_path`
 tables holds an advisory lock until its commit.
 
 A text is a row with its words as a `tsvector`, under a GIN index. FTS5 splits it into words here, in memory,
-as it does for an index in a file: PostgreSQL's own parser takes `user@example.com` or `a/b.py` for one word
+as it does for an index in a file. PostgreSQL's own parser takes `user@example.com` or `a/b.py` for one word
 each, and would find other texts. PostgreSQL finds phrases as words that all occur, and FTS5 checks these
 texts: a `tsvector` has only the first 256 positions of a word and none beyond 16,383, so here it has none.
 """

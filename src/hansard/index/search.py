@@ -5,8 +5,9 @@ If that session is deleted, or outside of the search, the oldest fork inside tha
 of one session finds what that session shows, including inherited messages. The log of a fork says which
 inherited messages the fork has redacted.
 
-The rank of a text depends on that text alone, so the ranks of a scoped store reveal nothing about others: how
-often each word occurs in it, and how long it is. Only the newest hits are ranked, because that reads them.
+The rank of a text depends on how often each word occurs in it, and how long it is. It depends on no other
+text, so the ranks of a scoped store reveal nothing about others. Only the newest hits are ranked, because
+that reads them.
 """
 
 import re

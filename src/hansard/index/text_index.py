@@ -1,8 +1,8 @@
 """Bring the texts that a search finds up to date with the logs.
 
-The catalog lists which sessions have changed (`index_unread`). Each is read on from the last position to its
-end, in steps: a step is a transaction that ends after some megabytes, so other processes get their turn, and
-an interruption loses one step. A step reads the texts inside the transaction that stores them.
+The catalog lists which sessions have changed (`index_unread`). Each is read from the last position to its
+end, in steps. A step is a transaction that ends after some megabytes, so other processes can write between
+two steps, and an interruption loses one. A step reads the texts inside the transaction that stores them.
 
 A text is stored once, with the log that it was added to. A fork adds the messages that it scrubbed. Texts of
 a session in the trash stay until they are erased (`erase`). A rebuilt index has only those that forks of it
@@ -188,7 +188,7 @@ class TextIndexer:
             log = None
         if log is None:
             log = self._begin(own.session_id, head, first, forked)
-        # A fork inherits no more than the events before its own, whatever its first event says.
+        # A fork inherits no more than the events before its own, even if its first event says more.
         at = 0 if forked is None else min(forked.seq, first.seq - 1, upto)
         living = titled is not None
         if forked is not None and (at, living) != (log.at, log.living):

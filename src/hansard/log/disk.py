@@ -238,7 +238,7 @@ def next_data(descriptor: int, offset: int) -> int:
 if sys.platform == "darwin":  # pragma: no cover - needs a Mac
 
     def sync(descriptor: int) -> None:
-        """Make a file's data survive a power cut: `fsync` only hands them to the drive."""
+        """Make a file's data survive a power cut: `fsync` only passes them to the drive."""
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 
 else:
@@ -702,7 +702,7 @@ def _portalocker() -> Callable[[int, int], object]:
 class Lock:
     """The lock of one session, as one open lock file. For one thread at a time.
 
-    `rare`: no append takes it; it belongs to compactions, to a consumer or to the whole store.
+    `rare`: no append takes it; it belongs to compactions, to a consumer or to the store.
 
     Attributes:
         path: the lock file, for messages.

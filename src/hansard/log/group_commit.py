@@ -5,8 +5,8 @@ Threads that come later queue; when the leader is done, the first of them leads.
 hand-over, and there is no background thread to keep alive, stop, or restart after a fork. `exclusive` queues
 too, and leads without requests.
 
-An interrupt can come wherever a Python function begins or a C call returns. Hence what others wait for is
-changed and announced under one hold of the gate, announcing it twice is harmless, and a thread that is
+An interrupt can come wherever a Python function begins or a C call returns. So a thread changes and announces
+what others wait for under one hold of the gate. To announce it twice is harmless, and a thread that is
 interrupted while it announces does so again.
 
 A signal handler runs in the middle of its thread's work. If it submits a request that would wait for its own

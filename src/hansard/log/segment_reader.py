@@ -414,7 +414,7 @@ class SegmentReader:
             start, length = position, size
 
     def _was_finished(self, line: Line, end: int, stop: Position) -> bool:
-        """Return whether the batch of a line, which ends at `end`, was finished; look at most up to `stop`.
+        """Return whether the batch of a line, which ends at `end`, was finished; read at most up to `stop`.
 
         It was if a line has its last seq, and as many lines as seqs lie between (F-30). A long batch is read
         twice: to keep it in memory takes longer. And `find` takes half the time of `count`.
@@ -622,7 +622,7 @@ def first_position(data: bytes, offset: int, *, ends_at_position: bool = False) 
 def _is_finished(line: Line, data: bytes, end: int, *, ends_at_position: bool) -> bool:
     """Return whether a record, whose end is given, and all lines after it are of finished appends.
 
-    They are if the last line ends an append and its seq is higher by the number of lines: unfinished records
+    They are if the last line ends an append and its seq is higher by the number of lines. Unfinished records
     and the note after them count no seq (F-15, F-30). This decodes two lines; the last fifty messages of a
     batch would take 170.
     """

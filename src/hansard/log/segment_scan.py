@@ -134,7 +134,7 @@ class _Walk:
     """Judges the lines after a position, each by its own bytes and its neighbors'.
 
     A damaged line does not invalidate others (F-20): the line after it is checked from every running
-    checksum that may be right there, whether a body is damaged, a checksum, or a line was inserted.
+    checksum that may be right there. A body or a checksum may be damaged, or a line inserted.
     """
 
     def __init__(self, start: Position, known_at: Mapping[int, int] | None = None) -> None:

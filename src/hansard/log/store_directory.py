@@ -303,7 +303,7 @@ class StoreDirectory:
                     disk.make_directory(self.sessions, name)
             elif second_try:
                 break
-            # It may have been restored between the two checks: try once more.
+            # It may have been restored between the two checks: try again.
             second_try = True
         return found
 

@@ -1,7 +1,7 @@
 """Append records to a session's active segment.
 
 A record is durable when `sync` has returned, and not before (docs/format.md, F-31). Threads that append
-concurrently share one write and one sync (`group_commit`): the leader writes the records of all under the
+concurrently share one write and one sync (`group_commit`). The leader writes the records of all under the
 lock, releases it, syncs, and sets each outcome. The lock is never held during that sync (F-38), so that
 processes can sync at the same time.
 """
@@ -141,7 +141,7 @@ class LogWriter:
                     self._sync(target)
             self._group.release()
         except BaseException:
-            # Once more, in case that `release` was interrupted.
+            # Again, in case that `release` was interrupted.
             self._group.release()
             self._report()
             raise

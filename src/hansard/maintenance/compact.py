@@ -3,8 +3,8 @@
 No view changes. Only what was redacted, scrubbed or dropped is erased
 (docs/decisions/0031-stream-parts-stay.md).
 
-The backend schedules a session for the `BackgroundCompactor` after the append that made its active segment
-too long was acknowledged, so no append waits for a compaction.
+If an append makes the active segment too long, the backend schedules the session for the
+`BackgroundCompactor`. It does so after the append was acknowledged, so no append waits for a compaction.
 """
 
 import threading

@@ -235,7 +235,7 @@ def _check_server(found: Diagnosis) -> Iterator[_Row]:
            "set fsync = on; what was written before is durable after the next checkpoint")  # fmt: skip
     yield (server.full_page_writes != "on", "problem", "full-page-writes-off", where,
            "full_page_writes = off: a power cut may leave half of a page",
-           "set full_page_writes = on, unless its file system writes whole pages")  # fmt: skip
+           "set full_page_writes = on, unless its file system writes pages atomically")  # fmt: skip
     yield (server.synchronous_commit == "off", "note", "synchronous-commit-off", where,
            "synchronous_commit = off; hansard's own appends override it, and are durable",
            "other programs that write to this database may lose the last moments")  # fmt: skip

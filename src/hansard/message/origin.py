@@ -8,7 +8,7 @@ or `tool_call_id` as in a chat. `origin` holds the rest of the item; its framewo
                 "item": {"type": "function_call_output", "call_id": "c1"}}}
 
 `from` maps places in the item to places in the message, both as JSON pointers (RFC 6901): each text is stored
-once. `json:` before a pointer means the value of a string that is JSON: a chat has the arguments of a call as
+once. `json:` before a pointer means the value of a string that is JSON. A chat has the arguments of a call as
 such a string, and most frameworks have them as an object. `pack` and `unpack` are inverses. An item that is
 not JSON is stored as `values.to_json` encodes it, with `"encoded": true`; the rest stays readable.
 

@@ -195,7 +195,7 @@ def parse(message: Message) -> ParsedMessage:
 
 
 def role_of(message: Message) -> str:
-    """Return "system", "user", "assistant" or "tool", in whatever way a message says it, or another role.
+    """Return "system", "user", "assistant" or "tool", in any spelling of the role, or another role.
 
     Results of tools that come as a message of the user are the tool's.
     """

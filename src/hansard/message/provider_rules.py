@@ -1,8 +1,8 @@
 """Repair a list of messages so that the providers of models accept it.
 
-The rules are those of OpenAI's chat and Responses, Anthropic and Google: calls with their results
-(`tool_calls.repair`), no message without content, reasoning only before what it led to, and a user and a
-model that alternate. The caller chooses the first message: see `window`.
+The rules are those of OpenAI's chat and Responses, Anthropic and Google. Calls have results
+(`tool_calls.repair`), and no message is empty. Reasoning comes only before what it led to, and a user and a
+model alternate. The caller chooses the first message: see `window`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -15,8 +15,8 @@ removed. A result that came late is moved to where its provider expects it:
 - Responses: anywhere after its call, so no result moves. A stand-in follows the calls made together with its
   own, and their results. Results of a provider's tools do not move either: one may come in a later message.
 
-A stand-in has the shape that its framework expects. It says in words that the result is missing, or as an
-image if the result is a screenshot; where only codes are allowed, it uses the one that claims least. The same
+A stand-in has the shape that its framework expects. It is a text which says that the result is missing, or an
+image if the result is a screenshot. Where only codes are allowed, it has the one that claims least. The same
 call always gets the same stand-in, so that a prompt does not change between turns.
 """
 

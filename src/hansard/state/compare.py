@@ -1,7 +1,7 @@
 """Compare two sessions, or two points of one: what they share, and what only one of them has.
 
-Messages are compared as JSON, whatever the order of their members. Tool calls are compared by name, arguments
-and result, and not by their ids, which differ in every run.
+Messages are compared as JSON, in which the order of members does not count. Tool calls are compared by name,
+arguments and result, and not by their ids, which differ in every run.
 """
 
 import sys

@@ -2,8 +2,8 @@
 
 `apply_all` is pure: it reads no file and no clock. An unknown kind is counted, and changes nothing else.
 
-A saved state is a shortcut: one that cannot be read, of another version, or from before a redaction is
-ignored, and the state is folded again from the first event.
+A saved state saves time. One that cannot be read, of another version, or from before a redaction is ignored:
+the state is then folded again from the first event.
 """
 
 from collections.abc import Mapping
@@ -202,8 +202,8 @@ _FOLDED: Final = frozenset(
 def _fold(state: State, changes: dict[str, Any], event: Event, read: Any) -> None:
     """Add to `changes` the fields that an event changes, next to those that earlier events have changed.
 
-    A dict in it is copied once and then changed in place: to copy it for each event would take the square of
-    their number, and an attacker could choose that.
+    A dict in it is copied once and then changed in place. To copy it for each event would take the square of
+    their number, which an attacker could choose.
     """
     match event.kind:
         case kinds.MESSAGE_ADDED | kinds.MESSAGE_PART:

@@ -18,7 +18,7 @@ from hansard.event.kinds import SESSION_FORKED, SessionForked
 from hansard.state import redaction
 from hansard.state.redaction import Redactions
 
-#: Maximum length of a chain of forks. Reading a fork takes one look at each of its ancestors.
+#: Maximum length of a chain of forks. Reading a fork reads the end of each ancestor's log once.
 MAX_DEPTH: Final = 10_000
 
 
@@ -86,7 +86,7 @@ class AncestorRange(NamedTuple):
 
 
 class ForkedReader(LogReader):
-    """A forked session with what it inherits: one look at itself, then one at each of its ancestors.
+    """A forked session with what it inherits. The end of its log is read once, then that of each ancestor.
 
     Attributes:
         first_event: the event that made the fork.

@@ -130,7 +130,7 @@ def _bound(controls: list[Event], streams: set[str]) -> int:
     for event in controls:
         read = kinds.read(HISTORY_DROPPED, event.raw) if event.kind == HISTORY_DROPPED else None
         if read is not None:
-            # Never what comes after it, whatever the event says.
+            # Never what comes after it, even if the event says so.
             before = max(before, min(read.before, event.seq))
             streams.update(read.streams)
     return before

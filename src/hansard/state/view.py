@@ -131,7 +131,7 @@ class Course:
 
 
 class KnownState(NamedTuple):
-    """What the control events add up to at one moment. Its dicts are shared: copy what you hand out."""
+    """What the control events add up to at one moment. Its dicts are shared: copy what you return."""
 
     #: The fold of the control events: metadata, title, snapshots.
     state: State
@@ -145,8 +145,8 @@ class Projection:
     """What is known of a session's control events. For one thread at a time.
 
     Reading all of them for each call would take the square of their number. What is known is discarded when
-    it may be outdated: when something was redacted, dropped or repaired, or when the last known event
-    differs, because the session was purged and its id is used again, or was restored from a backup.
+    something was redacted, dropped or repaired. It is also discarded when the last known event differs: then
+    the session was purged and its id is used again, or it was restored from a backup.
     """
 
     __slots__ = ("_known", "_last")

@@ -1,7 +1,7 @@
 """Import exported sessions, and copy sessions from one store to another, event for event.
 
-A session that the target does not have is staged: no one sees it until all of it was written and checked, and
-a process that dies leaves nothing. `copy` compares the events of an existing session and appends the missing
+A session that the target does not have is staged: it is invisible until all of it was written and checked. A
+killed process leaves nothing. `copy` compares the events of an existing session and appends the missing
 ones. What it wrote is read back and compared. A fork is copied after its parent and stays a fork. Stores may
 be of different kinds; neither is locked, and the source is only read.
 

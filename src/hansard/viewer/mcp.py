@@ -1,7 +1,7 @@
 """Serve a store to agents over the Model Context Protocol: search, list, read and compare sessions.
 
 Each result is JSON of bounded size. It is redacted like `session.share`, and states that it quotes stored
-conversations. Clients, and the models that they serve, are not trusted: a server reads only the sessions of
+conversations. Clients, and the models that they serve, are not trusted. A server reads only the sessions of
 its scope, and writes nothing to the store except its index.
 """
 

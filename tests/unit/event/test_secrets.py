@@ -325,7 +325,7 @@ def test_redaction_is_idempotent(value: Any) -> None:
 
 @given(SOUP, st.sampled_from(sorted(KEYS)), SOUP)
 def test_a_key_is_redacted_in_any_context(left: str, key: str, right: str) -> None:
-    """N-67: a key that is separate from the text around it is redacted, whatever that text is."""
+    """N-67: a key that is separate from the text around it is redacted, in any text."""
     _, text = KEYS[key]
     # Next to a letter it may be something else.
     assume(text not in left + right)

@@ -93,7 +93,7 @@ def test_the_value_after_a_line_does_not_need_its_trailer() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_line_is_not_decoded(line: bytes) -> None:
-    """F-13, F-14: the decoder refuses text that is neither record nor note, whatever its checksum."""
+    """F-13, F-14: the decoder refuses text that is neither record nor note, with any checksum."""
     with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
         format.decode_line(line)
 

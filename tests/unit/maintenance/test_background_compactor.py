@@ -29,7 +29,7 @@ NAME = "hansard-compaction"
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let sessions be sealed at 20 kB, and look that no thread is left."""
+    """Let sessions be sealed at 20 kB, and check that no thread is left."""
     monkeypatch.setattr(local_log, "SEAL", 20_000)
     yield
     gc.collect()

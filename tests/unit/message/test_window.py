@@ -139,7 +139,7 @@ def talks(draw: st.DrawFn) -> list[Message]:
 def test_no_window_of_a_whole_conversation_has_half_a_pair(
     talk: list[Message], limit: int, keep: bool
 ) -> None:
-    """N-55: whatever the limit, a window of a conversation without problems has none."""
+    """N-55: with any limit, a window of a conversation without problems has none."""
     assert problems(window(talk, messages=limit, keep_first=keep)) == []
     assert problems(window(talk, turns=limit, keep_first=keep)) == []
     assert problems(window(talk, tokens=limit, keep_first=keep, counter=lambda _: 1)) == []
@@ -261,7 +261,7 @@ def test_reasoning_stays_with_what_it_led_to() -> None:
 
 
 def test_a_long_view_has_the_beginning_that_it_has_now() -> None:
-    """A window keeps the first finished message of the user, whatever an earlier window of the view found."""
+    """A window keeps the first finished message of the user, independent of an earlier window of the view."""
     more = [answer("a")] * 70
     with hansard.open("memory:") as store:
         session = store.session("s")

@@ -1,6 +1,6 @@
 """LangGraph: `SqliteSaver`.
 
-A checkpoint holds the whole list of messages. Appending is what one invocation of a graph does that adds one
+A checkpoint holds all messages. Appending is what one invocation of a graph does that adds one
 message: read the latest checkpoint, put the next.
 """
 

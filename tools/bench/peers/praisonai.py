@@ -27,7 +27,7 @@ class FileStore(Peer):
         self._store.add_message(session, message["role"], text(message))
 
     def extend(self, session: str, messages: Sequence[Message]) -> None:
-        """Set the whole list, with some messages more."""
+        """Set the complete list, with some messages more."""
         old = self._store.get_chat_history(session) if self._store.session_exists(session) else []
         new = [{"role": message["role"], "content": text(message)} for message in messages]
         self._store.set_chat_history(session, [*old, *new])

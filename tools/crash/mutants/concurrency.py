@@ -44,7 +44,7 @@ CONCURRENCY = (
         ("tests/faults/test_replaced_logs.py", "-k", "taken_away"),
     ),
     Mutant(
-        "what others appended is not looked at",
+        "what others appended is not read",
         "log/writer.py",
         "            if size != end.position.offset:\n",
         "            if size < end.position.offset:\n",
@@ -94,7 +94,7 @@ CONCURRENCY = (
         ("tests/contract/test_staging.py", "tests/faults/test_forks_at_once.py"),
     ),
     Mutant(
-        "a fork does not look at its parent under the lock",
+        "a fork does not check its parent under the lock",
         "backend/contract.py",
         "    if head is None or head.seq < forked.seq or",
         "    if False and",

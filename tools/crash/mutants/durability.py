@@ -84,14 +84,14 @@ DURABILITY = (
         (f"{_SYNC_FAILURE}::test_a_failed_sync_shuts_the_session_for_every_process",),
     ),
     Mutant(
-        "a short write passes for a whole one",
+        "a short write passes for a complete one",
         "log/disk.py",
         "    if written == len(data):\n        return\n",
         "    if written:\n        return\n",
         (_SHORT,),
     ),
     Mutant(
-        "a short write of a lone append passes for a whole one",
+        "a short write of a lone append passes for a complete one",
         "log/writer.py",
         "            if disk.write(descriptor, line) != len(line):\n",
         "            if disk.write(descriptor, line) < 0:\n",

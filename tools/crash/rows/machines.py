@@ -69,7 +69,7 @@ class Case(NamedTuple):
             # Hypothesis also notes with the error which calls led to it.
             with with_reporter(lambda _: None):
                 MACHINES[self.machine](self.seed, settings)
-        except Exception:  # noqa: BLE001 - whatever it is, it is the machine's verdict
+        except Exception:  # noqa: BLE001 - any error is the machine's verdict
             return Outcome(ok=False, label=self.label, detail=traceback.format_exc(limit=-4))
         return Outcome(ok=True, label=self.label, detail=f"{HISTORIES} histories")
 

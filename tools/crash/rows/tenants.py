@@ -440,7 +440,7 @@ def _apart(one: str, two: str) -> str:
 #: Both ways to make the stores are known before the first case.
 prepare = made
 
-ROW = Row(17, "tenants: a scoped store answers the same whatever is outside", 40, 140)
+ROW = Row(17, "tenants: a scoped store gives the same answers with any sessions outside", 40, 140)
 
 
 def cases(count: int, rng: random.Random) -> Iterator[Asked]:

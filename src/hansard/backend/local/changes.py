@@ -1,12 +1,12 @@
 """Find out which sessions of a directory have changed: the consumer of `log.change_marks`.
 
-A refresh begins the next epoch, reads the names that writers added in earlier ones, and takes the lock of
+A refresh begins the next epoch, and reads the names that writers added in earlier ones. It takes the lock of
 each named session for a moment: a writer that saw an earlier epoch has then written. The files of these
 epochs are removed after the caller has committed.
 
 Marks are not synced, and other programs may change the store. So all sessions are compared if a mark may be
-missing: after a reboot, in another directory, or where the file of an epoch is missing, because another
-consumer read it or a writer could not add to it. docs/format.md, F-128 to F-134.
+missing: after a reboot, in another directory, or without the file of an epoch. (Another consumer has read
+such a file, or a writer could not add to it.) docs/format.md, F-128 to F-134.
 """
 
 import time

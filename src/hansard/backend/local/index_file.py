@@ -1,8 +1,8 @@
 """The index's database in a store's directory: a file that SQLite opens by its path.
 
-SQLite obeys the files that it finds: a rollback journal makes it delete a file that the journal names, and a
+SQLite obeys the files that it finds. A rollback journal makes it delete a file that the journal names, and a
 write-ahead log replaces what is in the database. So it opens only files that this store has created. Their
-name is made of inode and ctime of the empty file `index` (F-155). Neither survives cloning, copying or
+name consists of inode and ctime of the empty file `index` (F-155). Neither survives cloning, copying or
 unpacking a store, and the author of a hostile one cannot foresee them.
 """
 

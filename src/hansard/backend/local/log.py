@@ -211,15 +211,15 @@ class KnownRecords:
         self.first: Event | None = None
 
 
-#: One look at a log: its active segment, the end of that, and what was read of it.
+#: A log as it was at one moment: its active segment, the end of that, and what was read of it.
 Look = tuple[SegmentReader, LogEnd, KnownRecords]
 
 
 class LocalReader(LogReader):
-    """A session's files as they were at one look at the end of the log.
+    """A session's files as they were when the end of the log was read.
 
     It keeps no file open. If the files were closed or replaced, it looks up again where an event is stored.
-    It reads nothing after the end of the first look.
+    It reads nothing after that end.
     """
 
     __slots__ = ("_end", "_known", "_log", "_tail", "_time", "session_id")
@@ -228,7 +228,7 @@ class LocalReader(LogReader):
         self.session_id = log.session_id
         self._log = log
         found = log.look()
-        #: The end of the log at this look; None if there was no session.
+        #: The end of the log at that moment; None if there was no session.
         self._end = None if found is None else found[1]
         #: When the log began: identifies it, as a later one may have its name.
         self._time = "" if found is None else found[0].segment.time
@@ -353,7 +353,7 @@ class LocalReader(LogReader):
         begin = reader.segment.start.seq
         if chain is not None and after < begin:
             for piece, before in chain.forwards(after, upto):
-                # Not further: what was sealed after this look may have been joined to it.
+                # Not further: what was sealed after that moment may have been joined to it.
                 yield LocalChunk(piece, before, min(upto, begin))
         if upto <= begin:
             return
@@ -379,7 +379,7 @@ class LocalReader(LogReader):
                 yield LocalChunk(piece, after, last)
 
     def _last(self, upto: int | None) -> int:
-        """Return the last seq of a read: at most that of the first look."""
+        """Return the last seq of a read: at most the last one that was found."""
         seq = 0 if self._end is None else self._end.position.seq
         return seq if upto is None else min(upto, seq)
 
@@ -547,7 +547,7 @@ class LocalLog(InternalLog):
         return LocalReader(self)
 
     def look(self) -> Look | None:
-        """Look at the end of the log; None if the session does not exist."""
+        """Read the end of the log; None if the session does not exist."""
         if self._backend.latest is not self:
             self._backend.used(self)
         try:
@@ -563,7 +563,7 @@ class LocalLog(InternalLog):
         return *found, known
 
     def existing(self) -> Look:
-        """Look at the end of the log; raise if the session does not exist."""
+        """Read the end of the log; raise if the session does not exist."""
         found = self.look()
         if found is None:
             raise not_found(self.session_id)

@@ -1,8 +1,8 @@
 """Repair a damaged session: write everything that is valid into one new segment.
 
-In this order (docs/format.md, F-116): copy the damaged files, durably; write, sync and read the new segment,
-which begins with the first damaged or missing file; replace the lock file; remove the checkpoint; rename the
-new segment to the log. A crash leaves the log as it was, or repaired.
+The steps (docs/format.md, F-116): (1) Copy the damaged files, durably. (2) Write, sync and read the new
+segment, which begins with the first damaged or missing file. (3) Replace the lock file. (4) Remove the
+checkpoint. (5) Rename the new segment to the log. A crash leaves the log as it was, or repaired.
 
 Another process may have the damaged file open. As a writer, it gets the old lock later than the repair, and
 notices that it is not the session's any more (F-117). As a reader, it notices that its file has no name.
@@ -159,7 +159,7 @@ class _Repair:
     # -- what there is --------------------------------------------------------------------------
 
     def _sealed(self, active: _File) -> list[_File]:
-        """Look at the sealed segments before the active one."""
+        """Read the sealed segments before the active one."""
         found: list[_File] = []
         last = 0
         # Of a segment that is there compressed and not, the compressed one, which sorts later.
@@ -254,7 +254,7 @@ class _Repair:
     # -- what to do -----------------------------------------------------------------------------
 
     def run(self) -> RepairReport:
-        """Look at all segments, and repair them. The locks are held."""
+        """Read all segments, and repair them. The locks are held."""
         try:
             active = self._look_at(names.LOG, 0)
         except FileNotFoundError:
@@ -319,7 +319,7 @@ class _Repair:
         self._report.findings.extend(Finding("damage", where, *found) for found in left.findings)
 
     def _write(self, start: int, begin: int, upto: int) -> str:
-        """Write the new segment, synced and read once more; return its temporary name."""
+        """Write the new segment, synced and read again; return its temporary name."""
         report, created = self._report, self._created()
         head = self._header(created, start, begin)
         temporary, file = self._temporary(names.LOG)

@@ -5,12 +5,12 @@ stays locked until the commit, so commits come in the order of seqs, and a reade
 event. The second part inserts the events at the seqs that the first part returned. If a condition does not
 hold, the first part returns nothing, and nothing is inserted.
 
-Threads that append to one session at the same time share a statement (`log.group_commit`): the first one
-leads, and those that come while it waits for the server go together in the next statement. Appends with an
-`expected_seq`, or for a new session, go alone.
+Threads that append to one session at the same time share a statement (`log.group_commit`). The first one
+leads; those that come while it waits for the server share the next statement. Appends with an
+`expected_seq`, or for a new session, have a separate statement.
 
 Every append has an id that is unique in its session: derived from the caller's key, or generated. So an
-append whose connection was lost can be sent again: if the first try was committed, the unique index
+append whose connection was lost can be sent again. If the first try was committed, the unique index
 refuses the second, and the events of the first are returned.
 """
 

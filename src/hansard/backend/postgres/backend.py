@@ -123,7 +123,7 @@ _NO_SESSION: Final = "00000000-0000-0000-0000-000000000000"
 class Stamps:
     """The stamp of each session that is not deleted, read again only where it changed.
 
-    `store.follow` asks several times a second. `xmin` of a row is the transaction that wrote it last: a query
+    `store.follow` asks several times a second. `xmin` of a row is the transaction that wrote it last. A query
     returns the rows of transactions that had not ended at the last query, or that began since. There is no
     index for it, so the server scans the table (docs/decisions/0018-postgres.md). With 100,000 sessions, one
     of them changed, that takes 44 ms instead of 340, and 3 ms of the client's time instead of 103.

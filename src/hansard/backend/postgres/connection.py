@@ -8,7 +8,7 @@ A statement whose connection is lost is retried until the store's `patience` is 
 may run twice: reads are harmless, and writes carry a key or check whether they were done.
 
 After `os.fork` the child opens its own connections. It drops those of its parent without closing them, which
-would end the parent's session on the server; psycopg finalizes a connection only in the process that opened
+would end the parent's session on the server. psycopg finalizes a connection only in the process that opened
 it.
 """
 

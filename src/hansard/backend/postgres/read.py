@@ -244,8 +244,8 @@ class Prefetch(RowReader):
     """Reads the sessions of a list ahead, for a caller that is going to read all of them in order.
 
     To read a session takes several round trips, each longer than the work. Here, the first request for a
-    session of the list reads it and those after it, up to a limit: their rows in one statement, all their
-    events in a second. Later requests are answered from memory. Large sessions are read as usual.
+    session of the list reads it and those after it, up to a limit. One statement reads their rows, another
+    all their events. Later requests are answered from memory. Large sessions are read as usual.
 
     An answer may be older than the request, but not older than the list. It is for a caller, such as the
     index, that learns later what has changed.

@@ -200,9 +200,7 @@ def _revert(stage: _Stage) -> None:
 
 
 def _fork(stage: _Stage) -> Figures:
-    stage.scene(
-        "A fork is one event, whatever its parent's length; it reads inherited events there"
-    )
+    stage.scene("A fork is one event, however long its parent; it reads inherited events there")
     session = stage.store.session("meeting")
     fork = session.fork("meeting-again", at=100)
     fork.add_message({"role": "user", "content": "Let us begin again."})

@@ -30,7 +30,7 @@ _DETAILS = 3
 def fork(call: Call, session_id: str, child: str | None, at: arguments.Place | None) -> None:
     """Create a session from a point in another.
 
-    Copies nothing: a fork is one event, whatever the length. With --json: one document.
+    Copies nothing: a fork is one event. With --json: one document.
     """
     with call.writing() as store:
         session = session_of(store, session_id)
