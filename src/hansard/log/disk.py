@@ -355,7 +355,7 @@ def _create_for_group(directory: int, name: str) -> None:
     if not present(directory, name):
         with contextlib.suppress(FileExistsError), temporary_file(directory, temporary) as file:
             publish(directory, temporary, name)
-            # Not only closed: a process that was forked meanwhile has a copy, and would keep it locked.
+            # Not only closed: a process that was forked since has a copy, and would keep it locked.
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
