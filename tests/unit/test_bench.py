@@ -32,8 +32,10 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contention, "ROUNDS", 1)
     monkeypatch.setattr(contention, "SECONDS", 0.1)
     monkeypatch.setattr(contention, "COMPACTED", 8_000)
-    monkeypatch.setattr(index, "SESSIONS", 20)
-    monkeypatch.setattr(index, "MEGABYTES", 1)
+    for constant in ("SESSIONS", "MANY_SESSIONS"):
+        monkeypatch.setattr(index, constant, 20)
+    for constant in ("MEGABYTES", "LARGE"):
+        monkeypatch.setattr(index, constant, 1)
     monkeypatch.setattr(index, "ROUNDS", 1)
 
 

@@ -20,6 +20,9 @@ from tools.bench.listing import fill as fill_sessions
 from tools.bench.result import Result, claim_of
 from tools.bench.workload import alternate, seconds
 
+#: How many sessions are listed.
+SESSIONS: Final = 10_000
+MANY_SESSIONS: Final = 100_000
 MEGABYTES: Final = 60
 #: Of the store in which a frequent word is searched.
 LARGE: Final = 1_200
@@ -53,17 +56,17 @@ def _list_by_hand(root: Path, table: Path) -> None:
 
 def first_listing(directory: Path) -> Result:
     """A first listing of 10,000 sessions, and 1.5 s."""
-    return _listing(directory, first_listing, 10_000, 1.5, ROUNDS)
+    return _listing(directory, first_listing, SESSIONS, 1.5, ROUNDS)
 
 
 def read_only_listing(directory: Path) -> Result:
     """A listing of 10,000 sessions by a process that may not write, and 1.5 s."""
-    return _listing(directory, read_only_listing, 10_000, 1.5, ROUNDS, read_only=True)
+    return _listing(directory, read_only_listing, SESSIONS, 1.5, ROUNDS, read_only=True)
 
 
 def long_first_listing(directory: Path) -> Result:
     """A first listing of 100,000 sessions, and 20 s."""
-    return _listing(directory, long_first_listing, 100_000, 20, 1)
+    return _listing(directory, long_first_listing, MANY_SESSIONS, 20, 1)
 
 
 def _listing(
