@@ -14,7 +14,7 @@ import msgspec
 
 from hansard import observe
 from hansard.backend.contract import AppendRequest, Backend, LogReader
-from hansard.errors import InvalidEvent, SessionNotFound
+from hansard.errors import InvalidEvent, SeqConflict, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import CONTROL, MESSAGE_ADDED
@@ -289,16 +289,23 @@ class Session(SessionReader):
             keep_summary: keep the summary at the beginning of the model view, even if it was added after
                 `to`: the same batch adds it again.
         """
-        reader = self._reader() if keep_summary or isinstance(to, str) else self._log.reader()
-        if isinstance(to, str):
-            to = self._seq_at(reader, to)  # type: ignore[assignment] # a snapshot has a seq
-        self._check_place(reader, "revert to", to)
-        drafts = [_new(kinds.SESSION_REVERTED, codec.encode({"seq": to}))]
-        summary = view.ranges_of(reader, upto=expected_seq).summary if keep_summary else None
-        if summary is not None:
+        added = [*map(_message, messages)]
+        while True:
+            reader = self._reader() if keep_summary or isinstance(to, str) else self._log.reader()
+            seq = self._seq_at(reader, to) if isinstance(to, str) else to
+            self._check_place(reader, "revert to", seq)
+            drafts = [_new(kinds.SESSION_REVERTED, codec.encode({"seq": seq}))]
+            summary = view.ranges_of(reader, upto=expected_seq).summary if keep_summary else None
+            if summary is None:
+                return self._append([*drafts, *added], expected_seq=expected_seq)[0]
             drafts.append(_new(kinds.SUMMARY_ADDED, summary.raw))
-        drafts += map(_message, messages)
-        return self._append(drafts, expected_seq=expected_seq)[0]
+            at = last_seq(reader) if expected_seq is None else expected_seq
+            try:
+                return self._append([*drafts, *added], expected_seq=at)[0]
+            except SeqConflict:
+                # The summary may have been redacted since it was read.
+                if expected_seq is not None:
+                    raise
 
     def summarize(self, *, upto: int, message: Mapping[str, Any]) -> Event:
         """Replace everything up to a seq by one message in the model view; the history view shows all."""

@@ -7,6 +7,7 @@ import pytest
 
 import hansard
 from hansard.message import tool_calls
+from hansard.state import view
 
 
 def say(session: hansard.Session, *texts: str) -> None:
@@ -191,3 +192,23 @@ def test_a_window_does_not_depend_on_how_much_is_read_at_first(session: hansard.
     session.add_message({"role": "tool", "tool_call_id": "long", "content": "done"})
     window = session.window(tokens=1, start_on=None)
     assert (window[0].get("type"), len(window)) == ("reasoning", 65)
+
+
+def test_a_summary_that_is_redacted_during_a_revert_is_not_added_again(
+    session: hansard.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-66: `keep_summary` copies the summary as it is when the revert is appended."""
+    say(session, "a", "b", "c")
+    seq = session.summarize(upto=2, message={"role": "system", "content": "hunter2"}).seq
+    read = view.ranges_of
+
+    def redacted(*args: Any, **options: Any) -> view.ViewRanges:
+        found = read(*args, **options)
+        monkeypatch.undo()
+        session.redact(seq)
+        return found
+
+    monkeypatch.setattr(view, "ranges_of", redacted)
+    session.revert(3, keep_summary=True, messages=iter([{"role": "user", "content": "d"}]))
+    assert "hunter2" not in str([event.raw for event in session.events()])
+    assert texts(session) == ["a", "b", "c", "d"]
