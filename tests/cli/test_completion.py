@@ -148,3 +148,19 @@ def test_names_kinds_metadata_and_models_are_offered(tmp_path: Path) -> None:
     assert offered("hansard diff a@b", "a@b") == ["plain,a@before\\ \\$\\(x\\)"]
     assert offered("hansard stats --model ", "") == ["plain,large"]
     assert offered("hansard revert none ", "") == [""]
+
+
+def test_paths_and_the_trash_are_offered(tmp_path: Path) -> None:
+    """Where a path goes, the shell completes files; `restore` is offered what is in the trash."""
+    with library.open(tmp_path, durability="os") as store:
+        store.session("a").add_message({})
+        store.delete("a")
+
+    def offered(line: str) -> str:
+        word = line.rpartition(" ")[2]
+        asked = {"_HANSARD_COMPLETE": "bash_complete", "COMP_LINE": line, "COMP_WORD": word}
+        return hansard(store=tmp_path, env=asked).out.strip()
+
+    assert offered("hansard restore ") == "plain,a"
+    for words in ("-s", "ls -s", "copy", "copy x", "import codex", "export a -o", "ls --workspace"):
+        assert offered(f"hansard {words} d") == "file,d"

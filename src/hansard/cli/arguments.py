@@ -229,9 +229,10 @@ MOMENT: Final = Argument("time", _moment)
 PLACE: Final = Argument(
     "seq|time|name", parse_place, lambda ctx, store, _: _snapshots(_session(ctx, store))
 )
-#: The id of a session; and the same, or ID@NAME.
+#: The id of a session; the same, or ID@NAME; and that of one in the trash.
 SESSION: Final = Argument("id", find=_ids)
 SESSION_POINT: Final = Argument("id", find=_points)
+TRASHED: Final = Argument("id", find=lambda _, store, __: dict.fromkeys(store.trash()).items())
 #: Values of other options.
 KIND: Final = Argument("kind", find=_kinds)
 METADATA: Final = Argument("key=value", _key_value, _metadata)

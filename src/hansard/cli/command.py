@@ -21,6 +21,9 @@ from hansard.cli.screen import Screen
 
 DEFAULT_STORE: Final = ".hansard"
 
+#: A path that the Tab key completes, and that nothing checks.
+PATH: Final = click.Path(readable=False)
+
 #: Exit codes other than 0: findings or failure, usage error, interrupted.
 FAILED: Final = 1
 MISUSED: Final = 2
@@ -263,7 +266,7 @@ def common_options(command: click.Command, *, paged: bool = True) -> None:
     store_help = "Directory or postgresql:// URL [env: HANSARD_STORE; default: .hansard]"
     command.params += [
         click.Option(["--json"], is_flag=True, help="Output JSON"),
-        click.Option(["-s", "--store"], metavar="PATH", help=store_help),
+        click.Option(["-s", "--store"], metavar="PATH", type=PATH, help=store_help),
         click.Option(["--debug"], is_flag=True, help="Print tracebacks"),
     ]
     if paged:

@@ -8,7 +8,7 @@ import click
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, define, remember, session_of
+from hansard.cli.command import FAILED, PATH, Call, define, remember, session_of
 from hansard.cli.screen import many
 
 #: The options of `prune` of which one is needed.
@@ -200,7 +200,7 @@ def rm(call: Call, session_ids: tuple[str, ...], *, purge: bool, yes: bool) -> i
 
 
 @define("restore", "restore support/42", "restore  # list the trash")
-@click.argument("session_ids", metavar="[ID]...", nargs=-1)
+@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=arguments.TRASHED)
 def restore(call: Call, session_ids: tuple[str, ...]) -> None:
     """Restore sessions from the trash.
 
@@ -271,7 +271,7 @@ def _check_prune(
 @click.option("--archive-after", type=arguments.AGE, help="Archive what is inactive for AGE")
 @click.option("--purge-trash", type=arguments.AGE, help="Delete what is in the trash for AGE")
 @arguments.count_option("--keep-last", default=0, help="Keep the N newest of each workspace")
-@click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
+@click.option("--workspace", metavar="PATH", type=PATH, help="Only sessions of this directory")
 @click.option("--all-workspaces", is_flag=True, help="Sessions of every workspace")
 @arguments.prefix_option
 @click.option("--dry-run", is_flag=True, help="Write nothing; show what would be done")

@@ -16,7 +16,7 @@ import click
 import hansard
 from hansard import exporters
 from hansard.cli import arguments
-from hansard.cli.command import Call, define, extra, session_of
+from hansard.cli.command import PATH, Call, define, extra, session_of
 from hansard.cli.screen import Screen, many, size
 
 #: The formats, and the endings of their files. A site is a directory.
@@ -54,7 +54,9 @@ _LONGEST: Final = 180
     "export support/42 -o refund.parquet  # a row per message, for DuckDB or pandas",
 )
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=arguments.SESSION)
-@click.option("-o", "--output", metavar="FILE", help="File, or directory for several sessions")
+@click.option(
+    "-o", "--output", metavar="FILE", type=PATH, help="File, or directory for several sessions"
+)
 @click.option(
     "--as",
     "format",

@@ -9,7 +9,7 @@ import msgspec
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, define, open_trusted, session_of
+from hansard.cli.command import FAILED, PATH, Call, define, open_trusted, session_of
 from hansard.cli.screen import many
 
 #: Bytes read at once.
@@ -24,7 +24,7 @@ _PIECE: Final = 1024 * 1024
     "import openclaw ~/.openclaw --dry-run  # from another program",
     "import claude-code ~/.claude/projects --prefix laptop/",
 )
-@click.argument("names", metavar="FILE... | KIND PATH", nargs=-1, required=True)
+@click.argument("names", metavar="FILE... | KIND PATH", nargs=-1, required=True, type=PATH)
 @click.option("--id", "session_id", metavar="ID", help="Import under this id")
 @click.option("--prefix", help="With a KIND: put TEXT before all ids")
 @click.option("--dry-run", is_flag=True, help="With a KIND: write nothing; show what would be done")
@@ -137,8 +137,8 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
     "copy data backup support/42",
     "copy data backup --prefix support/",
 )
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=PATH)
+@click.argument("target", type=PATH)
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 @arguments.prefix_option
 def copy(

@@ -11,7 +11,7 @@ import click
 
 import hansard
 from hansard.cli import arguments, table
-from hansard.cli.command import FAILED, Call, check_targets, define, session_of
+from hansard.cli.command import FAILED, PATH, Call, check_targets, define, session_of
 from hansard.cli.screen import Screen, many
 from hansard.cli.table import Row
 
@@ -62,7 +62,7 @@ _PAST: Final = "│  "
 @click.option("--since", type=arguments.MOMENT, help="Only sessions active since TIME")
 @click.option("--until", type=arguments.MOMENT, help="Only sessions inactive since TIME")
 @click.option("--title", default="", help="Only titles containing TEXT")
-@click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
+@click.option("--workspace", metavar="PATH", type=PATH, help="Only sessions of this directory")
 @click.option("--parent", type=arguments.SESSION, help="Only forks of this session")
 @click.option("--archived", is_flag=True, help="Only archived sessions")
 @click.option("-a", "--all", "everything", is_flag=True, help="Include archived sessions")

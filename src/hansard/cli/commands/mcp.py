@@ -8,7 +8,7 @@ import click
 
 import hansard
 from hansard.cli import arguments
-from hansard.cli.command import INTERRUPTED, Call, define, extra
+from hansard.cli.command import INTERRUPTED, PATH, Call, define, extra
 
 
 @define(
@@ -18,7 +18,9 @@ from hansard.cli.command import INTERRUPTED, Call, define, extra
     "mcp --prefix support/ --json  # what to add to a client's configuration",
 )
 @arguments.prefix_option
-@click.option("--workspace", metavar="DIR", help="Only sessions of this directory [default: .]")
+@click.option(
+    "--workspace", metavar="DIR", type=PATH, help="Only sessions of this directory [default: .]"
+)
 @click.option("--all", "everything", is_flag=True, help="Sessions of all workspaces")
 @click.option("--unredacted", is_flag=True, help="Show what looks like a credential")
 def command(
