@@ -370,7 +370,7 @@ def _tamed(lines: list[str]) -> Iterator[str]:
         found = _FENCE.match(line)
         if not fence:
             if found is None:
-                # A backslash before `<` is not an escape for every reader, and one before that would cancel it.
+                # A backslash before `<` does not escape it everywhere; one before that would cancel it.
                 untagged = line.replace("<", "&lt;")
                 yield _LINK.sub(r"]\\", _PICTURE.sub(r"!\\[", untagged))
             else:
