@@ -328,6 +328,21 @@ def test_every_result_is_bounded_and_its_pages_add_up(tmp_path: Path) -> None:
     serve(path, work, "--all")
 
 
+def test_a_citation_of_a_model_view_is_a_range(tmp_path: Path) -> None:
+    """A summary comes first and has the highest seq: the citation is from the lowest to the highest."""
+    with hansard.open(tmp_path / "data") as opened:
+        session = opened.session("a")
+        session.add_messages([{"role": "user", "content": f"{n}"} for n in range(6)])
+        session.summarize(upto=3, message={"role": "user", "content": "three"})
+
+    async def work(client: Client) -> None:
+        read = await call(client, "read_session", id="a", view="model")
+        assert [entry["seq"] for entry in read["entries"]] == [7, 4, 5, 6]
+        assert read["cite"] == "hansard://session/a#e4-e7"
+
+    serve(tmp_path / "data", work, "--all")
+
+
 def test_pages_of_a_long_session_add_up(tmp_path: Path) -> None:
     """Each page of 100,000 messages is bounded, and the pages add up; long texts are cut."""
     path = tmp_path / "data"

@@ -389,8 +389,8 @@ def _from(offset: int) -> int:
 
 
 def _cite(session_id: str, *seqs: int) -> str:
-    """Return a citation of a session, or of its events from the first to the last of `seqs`."""
-    first, last = (seqs[0], seqs[-1]) if seqs else (0, 0)
+    """Return a citation of a session, or of its events from the lowest to the highest of `seqs`."""
+    first, last = min(seqs, default=0), max(seqs, default=0)
     place = "" if not last else f"#e{first}" if first == last else f"#e{first}-e{last}"
     return f"hansard://session/{quote(session_id, safe='')}{place}"
 
