@@ -107,7 +107,7 @@ class Tab:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         if not files:
-            self.page.goto(f"/?token={TOKEN}")
+            self.page.goto(f"{self.origin}?token={TOKEN}")
 
     def axe(self, name: str = "") -> None:
         """Assert that axe finds nothing."""
@@ -223,6 +223,76 @@ def test_a_reader_who_scrolled_up_stays_there(tab: Tab, store: Path) -> None:
     assert tab.page.evaluate("scrollY") == 300
     tab.page.click("#pill")
     tab.page.wait_for_selector("#pill", state="hidden")
+    tab.check()
+
+
+def _burst(session: hansard.Session, first: int, number: int) -> None:
+    said = [{"role": "user", "content": f"burst {n}."} for n in range(first, first + number)]
+    session.add_messages(said)
+
+
+def test_more_than_a_page_at_once_leaves_nothing_out(tab: Tab, store: Path) -> None:
+    """A reader at the end sees the newest page, with a link to what is before; another one gets a button."""
+    with hansard.open(store, durability="os") as opened:
+        session = opened.session("burst")
+        _burst(session, 1, 20)
+        tab.page.goto("/session?id=burst")
+        _burst(session, 21, 130)
+        tab.page.wait_for_selector("text=burst 150.", timeout=60_000)
+        assert tab.page.locator("#stream .item").count() == 50
+        assert tab.page.locator("#e101").count() == 1
+        tab.page.click("text=Earlier")
+        tab.page.wait_for_selector("text=burst 100.")
+        tab.page.goto("/session?id=burst")
+        tab.page.evaluate("scrollTo({top: 300, behavior: 'instant'})")
+        _burst(session, 151, 60)
+        tab.page.wait_for_selector("#pill:visible", timeout=60_000)
+        assert tab.page.locator("#e101").count() == 1
+        tab.page.click("#pill")
+        tab.page.wait_for_selector("text=burst 210.")
+    assert tab.page.locator("#e161").count() == 1
+    tab.check()
+
+
+def test_a_page_that_follows_for_long_stays_small(tab: Tab, store: Path) -> None:
+    """Old entries leave a page that is always at its end, and its sums grow with the session."""
+    with hansard.open(store, durability="os") as opened:
+        session = opened.session("followed")
+        _burst(session, 1, 40)
+        tab.page.goto("/session?id=followed")
+        for first in range(41, 400, 40):
+            _burst(session, first, 40)
+            tab.page.wait_for_selector(f"text=burst {first + 39}.", timeout=60_000)
+            assert 40 < tab.page.locator("#stream .item").count() <= 300
+        assert tab.page.locator("#e1").count() == 0
+        session.record_usage(model="m", input_tokens=70, output_tokens=7, cost=0.5)
+        tab.page.wait_for_selector("#about .rail >> text=0.5", timeout=60_000)
+        assert "401 events" in tab.page.inner_text(".head .facts")
+    tab.check()
+
+
+def test_what_is_open_stays_open_while_a_session_grows(tab: Tab, store: Path) -> None:
+    """A fold, a fork in place and the chosen message stay; a note appears at its message."""
+    page = tab.page
+    with hansard.open(store) as opened:
+        session = opened.session("growing")
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        session.add_message({"role": "user", "content": "go"})
+        session.add_message({"role": "assistant", "content": None, "tool_calls": [call]})
+        session.fork("growing-b").add_message({"role": "user", "content": "other way"})
+        page.goto("/session?id=growing")
+        page.click(".branch summary")
+        page.wait_for_selector(".branch article >> text=other way")
+        page.click(".call summary")
+        page.keyboard.press("g")
+        session.add_message({"role": "tool", "tool_call_id": "c", "content": "its result"})
+        page.wait_for_selector("#e3 >> text=result", timeout=60_000)
+        session.append("x.note", {"text": "look here", "seq": 1})
+        page.wait_for_selector("#e1 .note >> text=look here", timeout=60_000)
+    assert page.locator(".call").first.get_attribute("open") is not None
+    assert page.locator(".branch article >> text=other way").is_visible()
+    assert page.locator("#e1.here").count() == 1
+    assert page.locator("#stream .item").count() == 2
     tab.check()
 
 
@@ -352,6 +422,32 @@ def test_reading_and_searching_without_scripts(browser: Any, served: Running) ->
     page.click("text=Forward")
     assert "event 4 of" in page.locator("output").inner_text()
     tab.context.close()
+
+
+def test_a_public_address_below_a_path_works_in_a_browser(browser: Any, store: Path) -> None:
+    """Links, scripts, live updates and forks in place stay below the path of the proxy."""
+    one = Running(store, f"--token={TOKEN}", "--public=http://pages.localhost/hansard")
+    rules = f"--host-resolver-rules=MAP pages.localhost 127.0.0.1:{one.port}"
+    started = browser.browser_type.launch(executable_path=CHROMIUM, args=[*FLAGS, rules])
+    one.host = "pages.localhost/hansard"
+    tab = Tab(started, one)
+    with hansard.open(store) as opened:
+        session = opened.session("proxied")
+        session.add_message({"role": "user", "content": "over there"})
+        session.fork("proxied-b").add_message({"role": "user", "content": "other way"})
+        tab.page.goto("/hansard/?order=id&prefix=proxied")
+        tab.page.click('.title >> text="proxied"')
+        session.add_message({"role": "user", "content": "over here"})
+        tab.page.wait_for_selector("text=over here", timeout=60_000)
+    tab.page.click(".branch summary")
+    tab.page.wait_for_selector(".branch article >> text=other way")
+    tab.page.keyboard.press("G")
+    tab.page.keyboard.press("t")
+    tab.page.wait_for_url("http://pages.localhost/hansard/time?**")
+    tab.page.click("text=Back")
+    tab.check()
+    started.close()
+    one.stop()
 
 
 def test_a_damaged_session_says_so_on_the_open_page(browser: Any, tmp_path: Path) -> None:

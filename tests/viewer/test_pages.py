@@ -110,8 +110,66 @@ def test_a_call_says_that_it_failed(store: hansard.Store) -> None:
     session.add_message({"role": "user", "content": [failure]})
     (item,) = pages.session(Site(store, ""), {"id": "a"})["items"]
     assert item.parts[0].failed
-    (alone,) = pages.session(Site(store, ""), {"id": "a", "role": "user"})["items"]
+    (alone,) = pages.session(Site(store, ""), {"id": "a", "role": "tool"})["items"]
     assert [part.kind for part in alone.parts] == ["result", "data"]
+    assert (alone.role, alone.speaker, alone.prompt) == ("tool", "tool", False)
+    assert pages.session(Site(store, ""), {"id": "a", "role": "user"})["items"] == []
+
+
+def test_a_summary_is_not_a_prompt(store: hansard.Store) -> None:
+    """Neither for the keys, nor in focus, nor for the times of turns."""
+    session = store.session("a")
+    session.add_message({"role": "user", "content": "go"})
+    session.add_message({"role": "assistant", "content": "gone"})
+    session.summarize(upto=2, message={"role": "user", "content": "a summary"})
+    shown = pages.session(Site(store, ""), {"id": "a", "focus": "on"})
+    assert [item.prompt for item in shown["items"]] == [True, False, False]
+    assert [[item.seq for item in run] for seen, run in shown["groups"] if seen] == [[1, 2]]
+
+
+def test_a_turn_shows_its_tokens_and_its_cost(store: hansard.Store) -> None:
+    """The usage of all calls of a turn adds up, exactly; a call without a cost has none."""
+    session = store.session("a")
+    session.add_message({"role": "assistant", "content": "one"})
+    session.record_usage(model="m", input_tokens=10, output_tokens=2, cost=0.1)
+    session.record_usage(model="m", input_tokens=10, output_tokens=2, cost=0.2)
+    session.add_message({"role": "assistant", "content": "two"})
+    session.record_usage(model="m", input_tokens=4, output_tokens=1)
+    rail = pages.session(Site(store, ""), {"id": "a"})["rail"]
+    assert [turn[:3] for turn in rail] == [(1, 24, Decimal("0.3")), (4, 5, Decimal(0))]
+
+
+def test_a_partial_message_is_marked_on_every_page(store: hansard.Store) -> None:
+    """A stream that was not finished is marked on the pages of the session, of time, and of a comparison."""
+    session = store.session("a")
+    stream = session.stream()
+    stream.write("half")
+    stream.flush()
+    store.session("b").add_message({"role": "user", "content": "whole"})
+    site = Site(store, "")
+    shown = [
+        *pages.session(site, {"id": "a"})["items"],
+        *pages.time(site, {"id": "a"})["items"],
+        *pages.compare(site, {"a": "a", "b": "b"})["sides"][0]["items"],
+    ]
+    assert [(item.unfinished, item.note) for item in shown] == [(True, "unfinished")] * 3
+    stream.discard()
+
+
+def test_a_comparison_waits_for_its_other_side(store: hansard.Store) -> None:
+    """One session without a point is not compared with itself; a session that is missing is an error."""
+    session = store.session("a")
+    session.add_messages([{"role": "user", "content": "x"}] * 2)
+    site = Site(store, "")
+    assert pages.compare(site, {"a": "a"})["found"] is None
+    assert pages.compare(site, {"a": "a", "a_at": "1"})["found"].same == 1
+    with pytest.raises(hansard.SessionNotFound):
+        pages.compare(site, {"a": "b"})
+
+
+def test_ticks_are_code() -> None:
+    """What is between ticks in a reason is code; everything is escaped."""
+    assert pages.code("run `verify <id>` & `x") == "run <code>verify &lt;id&gt;</code> &amp; `x"
 
 
 def test_a_note_is_shown_at_its_message(store: hansard.Store) -> None:
@@ -143,6 +201,7 @@ def test_a_note_is_shown_at_its_message(store: hansard.Store) -> None:
         ('{"file_path": "a.py", "content": "x"}', "a.py"),
         ('{"command": "ls -l", "description": "list"}', "ls -l"),
         ('{"n": 1}', '{ "n": 1 }'),
+        ('{"command": "%s"}' % ("ls " * 99), "ls " * 36 + "l…"),
     ],
 )
 def test_a_folded_call_shows_its_most_telling_argument(

@@ -14,6 +14,7 @@ import msgspec
 from markupsafe import Markup
 
 import hansard
+from hansard.event.kinds import SUMMARY_ADDED
 from hansard.message.parse import ROLES, ContentPart, ParsedMessage, failed, parse
 from hansard.transfer.markdown import renderer
 from hansard.transfer.transcript import USAGE_NOTE, visible
@@ -83,6 +84,7 @@ class UsageOfTurn(NamedTuple):
     model: str
     input_tokens: int
     output_tokens: int
+    cost: str
 
 
 class Note(NamedTuple):
@@ -197,16 +199,25 @@ def _results(
     return results
 
 
+def role_of(message: ParsedMessage, parts: "Sequence[Part | ContentPart]") -> str:
+    """Return the role of a message with these parts. Results without a text are a tool's."""
+    kinds = {part.kind for part in parts}
+    results = "result" in kinds and "text" not in kinds and message.role == "user"
+    return "tool" if results else ROLES.get(message.role, "other")
+
+
 def _message(
     entry: "hansard.TranscriptEntry", message: ParsedMessage, parts: Sequence[Part]
 ) -> PageItem:
-    role = ROLES.get(message.role, "other")
+    role = role_of(message, parts)
+    said = any(part.kind == "text" for part in parts) and entry.kind != SUMMARY_ADDED
     return _event(entry)._replace(
         role=role,
-        speaker=message.speaker,
+        speaker=role if role == "tool" and message.role == "user" else message.speaker,
+        note="unfinished" if message.partial else entry.note,
         parts=parts,
-        prompt=role == "user" and any(part.kind == "text" for part in parts),
-        unfinished=entry.note.startswith("unfinished"),
+        prompt=role == "user" and said,
+        unfinished=message.partial,
         pictures=sum(1 for _ in pictures(entry.message)),
     )
 
@@ -219,7 +230,7 @@ def _usage(entry: "hansard.TranscriptEntry") -> UsageOfTurn | None:
     found = USAGE_NOTE.fullmatch(entry.note) if entry.kind == "usage.recorded" else None
     if found is None:
         return None
-    return UsageOfTurn(entry.seq, found[1], int(found[2]), int(found[3]))
+    return UsageOfTurn(entry.seq, found[1], int(found[2]), int(found[3]), found[4] or "0")
 
 
 def _part(part: ContentPart, results: _Results, *, raw: bool) -> Part:
@@ -249,7 +260,8 @@ def _preview(part: ContentPart, text: str) -> str:
         found = arguments(part)
         telling = next((found[key] for key in _TELLING if isinstance(found.get(key), str)), None)
         text = telling or text
-    return " ".join(text[: 4 * _PREVIEW].split())[:_PREVIEW]
+    text = " ".join(text[: 4 * _PREVIEW].split())
+    return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
 
 
 def arguments(part: ContentPart) -> dict[str, Any]:

@@ -4,6 +4,8 @@ A page reads a bounded part of a session. Everything that comes from the store i
 sees it, unless the server was started with `--unredacted`.
 """
 
+import html
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -15,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
+from markupsafe import Markup
 
 import hansard
 from hansard.cli import screen
@@ -24,6 +27,7 @@ from hansard.event import secrets
 from hansard.message.parse import parse, to_json
 from hansard.message.window import estimate_tokens
 from hansard.state.view import VIEWS, View
+from hansard.transfer.transcript import visible
 from hansard.viewer import markup
 from hansard.viewer.markup import PageItem
 
@@ -320,7 +324,11 @@ def _filter(role: str, tool: str) -> Callable[["hansard.TranscriptEntry"], bool]
         named = [part for part in parsed.parts if part.name == tool]
         calls.update(part.call_id for part in named if part.call_id)
         fits = not tool or bool(named) or any(part.call_id in calls for part in parsed.parts)
-        return entry.message is not None and fits and role in {"", parsed.role}
+        return (
+            entry.message is not None
+            and fits
+            and role in {"", markup.role_of(parsed, parsed.parts)}
+        )
 
     return wanted if role or tool else None
 
@@ -383,17 +391,19 @@ def _grouped(items: list[PageItem]) -> list[tuple[bool, list[PageItem]]]:
     return [(seen, [*run]) for seen, run in groupby(items, lambda item: item.seq in shown)]
 
 
-def _rail(items: list[PageItem]) -> list[tuple[int, int, int, int]]:
-    """Return a bar per turn with usage: the seq of its message, tokens, and widths of input and output."""
-    turns: list[tuple[int, int, int]] = []
+def _rail(items: list[PageItem]) -> list[tuple[int, int, Decimal, int, int]]:
+    """Return a bar per turn with usage: the seq of its message, tokens, cost, widths of input and output."""
+    turns: list[tuple[int, int, int, Decimal]] = []
     for item in items:
         if item.usage:
             given = sum(used.input_tokens for used in item.usage)
-            turns.append((item.seq, given, sum(used.output_tokens for used in item.usage)))
-    scale = 100 / (max((given + made for _, given, made in turns), default=0) or 1)
+            made = sum(used.output_tokens for used in item.usage)
+            cost = sum((Decimal(used.cost) for used in item.usage), Decimal())
+            turns.append((item.seq, given, made, cost))
+    scale = 100 / (max((given + made for _, given, made, _ in turns), default=0) or 1)
     return [
-        (seq, given + made, round(given * scale), max(round(made * scale), 1))
-        for seq, given, made in turns
+        (seq, given + made, cost, round(given * scale), max(round(made * scale), 1))
+        for seq, given, made, cost in turns
     ]
 
 
@@ -582,7 +592,9 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, s
 def compare(site: Site, query: Query) -> dict[str, Any]:
     """Compare two sessions, or two points of one."""
     shown: dict[str, Any] = {key: query.get(key, "") for key in ("a", "b", "a_at", "b_at")}
-    if not shown["a"]:
+    if not any((shown["b"], shown["a_at"], shown["b_at"])):
+        if shown["a"]:
+            site.session(query, "a")
         recent = site.store.sessions(order="-updated", limit=_LISTED).items
         return {**shown, "found": None, "recent": [info.id for info in recent]}
     one = site.session(query, "a")
@@ -713,6 +725,12 @@ def health(site: Site, query: Query) -> dict[str, Any]:
 
 
 # -- filters of the templates -------------------------------------------------------------------
+
+
+def code(text: str) -> Markup:
+    """Return a text as HTML, with what is between ticks as code."""
+    escaped = html.escape(visible(text))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escaped))  # noqa: S704 - escaped
 
 
 def money(amount: Decimal | str) -> str:

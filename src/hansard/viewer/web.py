@@ -65,11 +65,12 @@ def templates(site: Site, url: Callable[..., str] | None = None) -> jinja2.Envir
             visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
     )
-    made.globals.update(site=site, url=url or site.url)
+    made.globals.update(site=site, url=url or site.url, many=screen.many)
     made.filters.update(
         size=screen.size,
         short=screen.rounded,
         clock=pages.clock,
+        code=pages.code,
         money=pages.money,
         span=pages.span,
     )

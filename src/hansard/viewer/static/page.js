@@ -217,13 +217,42 @@ if (scrub) {
 
 // -- live ---------------------------------------------------------------------
 
-function last() {
-  return all("#stream .item:not(.unfinished)").reduce((most, item) => Math.max(most, Number(item.dataset.seq)), 0);
-}
-
 let busy = false;
 let wanted = 0;
 let known = Number(stream?.dataset.last ?? 0);
+const key = (item) => item.id || item.dataset.src || item.dataset.seq || item.textContent;
+const same = (one, other) => one.dataset.src || one.textContent === other.textContent;
+const folds = (item) => [item, ...item.querySelectorAll("details")];
+const most = 250;
+
+// Bring the stream to what a newer page of it shows. What is the same stays, with its folds; what is before
+// the newer page stays too. Return whether something was added; null if the two have nothing in common.
+function merge(newest) {
+  const old = new Map([...stream.children].map((item) => [key(item), item]));
+  const fresh = [...newest.children].filter((item) => !item.matches(".pager"));
+  const joint = fresh.findIndex((item) => old.has(key(item)));
+  if (joint < 0) return null;
+  let next = old.get(key(fresh[joint]));
+  let added = false;
+  for (const item of fresh.slice(joint)) {
+    const twin = old.get(key(item));
+    if (twin && twin === next && same(twin, item)) {
+      do next = next.nextElementSibling; while (next?.matches(".unread"));
+      continue;
+    }
+    if (twin) folds(twin).forEach((fold, n) => { if (fold.open && folds(item)[n]) folds(item)[n].open = true; });
+    added ||= !twin;
+    stream.insertBefore(item, next);
+    if (twin === next) next = next.nextElementSibling;
+    twin?.remove();
+  }
+  while (next) {
+    const last = next;
+    next = next.nextElementSibling;
+    last.remove();
+  }
+  return added;
+}
 
 async function update(seq) {
   wanted = Math.max(wanted, seq);
@@ -233,27 +262,22 @@ async function update(seq) {
     while (known < wanted) {
       const asked = wanted;
       const low = innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
-      // A new answer changes what focus folds: then all comes again.
-      const whole = new URLSearchParams(location.search).has("focus");
-      const place = new URL(whole ? location.href : stream.dataset.part, location.href);
-      // A result belongs to a call that is shown already, so the newest message comes again.
-      if (!whole) place.searchParams.set("after", Math.max(last() - 1, 0));
-      const answer = await fetch(place);
+      const answer = await fetch(stream.dataset.newest);
       if (!answer.ok) return problem(`The session cannot be read (${answer.status}). Load the page again.`);
       const made = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const fresh = [...(whole ? made.querySelector("#stream") : made.body).children];
-      all("#stream .unfinished, #stream .empty").forEach((item) => item.remove());
-      let added = whole;
-      if (whole) {
-        const open = all("#stream details[open] [id]").map((item) => item.id);
-        stream.replaceChildren(...fresh);
-        for (const id of open) document.getElementById(id)?.closest("details")?.setAttribute("open", "");
-      } else for (const item of fresh) {
-        const old = item.id && document.getElementById(item.id);
-        if (old) { if (old.textContent.length < item.textContent.length) old.replaceWith(item); } else { stream.append(item); added = true; }
+      const newest = made.querySelector("#stream");
+      let added = low && all("#stream .item").length > most ? null : merge(newest);
+      if (low && added === null) {
+        stream.replaceChildren(...newest.children);
+      } else if (added === null) {
+        // The reader is elsewhere, and more came than a page shows.
+        $("#pill").onclick = () => location.assign(stream.dataset.newest);
+        added = true;
       }
+      for (const part of ["#about", ".head .facts"]) $(part).replaceChildren(...made.querySelector(part).childNodes);
+      if (here && !here.isConnected) here = document.getElementById(here.id);
+      here?.classList.add("here");
       known = asked;
-      stream.dataset.last = asked;
       reach();
       if (low) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
       else if (added) $("#pill").hidden = false;
@@ -282,10 +306,10 @@ if (stream?.dataset.live) {
   news.addEventListener("error", () => problem("The server does not answer; trying again."));
   news.addEventListener("open", () => problem(""));
   addEventListener("pagehide", () => news.close());
-  $("#pill").addEventListener("click", () => {
+  $("#pill").onclick = () => {
     $("#pill").hidden = true;
     scrollTo({ top: document.documentElement.scrollHeight, behavior: quick });
-  });
+  };
 }
 
 // The list shows again what the server lists, unless the reader works in it.
