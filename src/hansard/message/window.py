@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hansard.message import tool_calls
-from hansard.message.parse import role_of
+from hansard.message.parse import ROLES, role_of
 
 Message = dict[str, Any]
 Roles = Collection[str]
@@ -101,6 +101,7 @@ def window(
     """
     if 0 in (limits.turns, limits.messages, limits.tokens):
         return [*head] if first is None else [*head, first]
+    start_on, end_on = _common(start_on), _common(end_on)
     ends, alone = _ends_of_pairs(messages)
     if end_on is not None:
         end = _last_end(messages, ends, -1, end_on)
@@ -130,6 +131,7 @@ def first_messages(
     view: Iterable[Message], limits: Limits, end_on: Roles | None = None
 ) -> list[Message]:
     """Return the first messages of a view that fit every limit, without a call whose result does not."""
+    end_on = _common(end_on)
     kept: list[Message] = []
     turns = tokens = 0
     cut = False
@@ -253,6 +255,11 @@ def _last_end(
         if reach <= place and (roles is None or role_of(messages[place]) in roles):
             found = place + 1
     return found
+
+
+def _common(roles: Roles | None) -> Roles | None:
+    """Return roles by the names that `role_of` has for them."""
+    return None if roles is None else {ROLES.get(role, role) for role in roles}
 
 
 def _begins(messages: Sequence[Message], roles: Roles) -> bool:
