@@ -20,9 +20,6 @@ from typing import Any
 from tools.crash.fuzz_targets import BY_NAME, Bench, Target
 from tools.crash.struck import Hung, Wrong, patience
 
-#: Inputs that found a defect: `<target>-<defect>`.
-CORPUS = Path(__file__).resolve().parent / "corpus"
-
 _NUMBERS = (b"0", b"-1", b"18446744073709551616", b"9223372036854775807", b"1e999", b"4294967296")
 _PIECES = (
     b"\n",

@@ -54,7 +54,7 @@ class PooledCall(Generic[Answer]):
             deliver([self])
 
     def settle(self) -> None:
-        """Hand the outcome to the task. Runs on the loop."""
+        """Deliver the outcome to the task. Runs on the loop."""
         self._renew()
         if self.error is None:
             self._future.set_result(self.answer)
@@ -88,7 +88,7 @@ class PooledCall(Generic[Answer]):
 
 
 def deliver(calls: Iterable[PooledCall[Any]]) -> None:
-    """Hand the outcomes of calls to their loops; one wake-up serves all calls of a loop."""
+    """Deliver the outcomes of calls to their loops; one wake-up serves all calls of a loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[PooledCall[Any]]] = {}
     for call in calls:
         by_loop.setdefault(call.loop, []).append(call)

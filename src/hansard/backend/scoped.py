@@ -1,7 +1,7 @@
 """The sessions of a backend whose ids have a prefix, for many tenants in one store.
 
 A scoped backend cannot list, read, search, fork or write any other session. The ancestors of a session are
-read with it, wherever they are.
+read with it, even those outside of the prefix.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -56,7 +56,7 @@ user = os.geteuid
 
 
 def absolute(path: str) -> str:
-    """Return an absolute path. Not an alias: no module may refer to its surroundings at import (N-90)."""
+    """Return an absolute path. Not an alias: no module may read the environment at import (N-90)."""
     return os.path.abspath(path)
 
 

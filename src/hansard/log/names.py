@@ -106,7 +106,7 @@ def new_id() -> str:
 
 
 def _unit(byte: int) -> str:
-    """Spell one byte of an id (F-6)."""
+    """Encode one byte of an id (F-6)."""
     char = chr(byte)
     if char in "abcdefghijklmnopqrstuvwxyz0123456789-_.":
         return char
@@ -132,7 +132,7 @@ _PLAIN: Final = re.compile(
 
 
 def _escape(raw: bytes) -> list[str]:
-    """Spell all bytes of an id, one unit each (F-6, F-10)."""
+    """Encode all bytes of an id, one unit each (F-6, F-10)."""
     units = [_UNITS[byte] for byte in raw]
     # No hidden file, no `.` or `..`, and no last dot, which Windows would drop.
     for end in (0, -1):

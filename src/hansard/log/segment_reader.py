@@ -600,7 +600,7 @@ def _line_before(data: bytes, cut: int) -> tuple[int, Line | None]:
 def first_position(data: bytes, offset: int, *, ends_at_position: bool = False) -> Position | None:
     """Return the first position inside a window that begins anywhere, at `offset` of the segment.
 
-    A place inside a batch will do if the batch was finished: as the window shows, or because the window ends
+    A place inside a batch is valid if the batch was finished: as the window shows, or because the window ends
     at a position.
     """
     begin = data.find(b"\n") + 1

@@ -79,7 +79,7 @@ def purge(backend: Backend, session_id: str, check: Callable[[], object] = bool)
     records: list[Event] = []
 
     def look() -> None:
-        """Look for forks, and record the purge; PostgreSQL may call this again after a lost connection."""
+        """Search for forks, and record the purge; PostgreSQL may call this again after a lost connection."""
         seq, created = _last_known(backend, session_id)
         hold.check(backend, session_id)
         check_unused(backend, session_id, created, f"session {session_id!r} cannot be purged")

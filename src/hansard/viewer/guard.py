@@ -34,7 +34,7 @@ _OWN: Final = {"none", "same-origin"}
 
 
 class Guard:
-    """An ASGI application that passes only expected requests on.
+    """An ASGI application that passes only expected requests to another.
 
     Args:
         app: the application.

@@ -101,7 +101,7 @@ def database_name(directory: int) -> str | None:
 
 
 def database_files(directory: int, name: str) -> dict[str, disk.Status]:
-    """Return what there is of a database, by what SQLite adds to its name; `OSError` for a link or a pipe."""
+    """Return the existing files of a database, by the suffix of SQLite; `OSError` for a link or a pipe."""
     files = {}
     for end in ("", WAL, SHM, JOURNAL):
         with suppress(FileNotFoundError):

@@ -127,7 +127,7 @@ class _Repair:
     # -- locks ----------------------------------------------------------------------------------
 
     def lock(self, timeout: float) -> None:
-        """Take the locks of compaction and of the session, if that is here and now this session's."""
+        """Take the locks of compaction and of the session; raise if it was deleted or replaced."""
         self._acquire(names.COMPACTION, timeout)
         for _ in range(_TRIES):
             if not self._acquire(names.LOCK, timeout).exists():
