@@ -57,16 +57,17 @@ def test_a_file_is_complete_and_overwrites_none(store: Path, tmp_path: Path) -> 
 
 
 def test_the_ending_of_the_file_decides_the_format(store: Path, tmp_path: Path) -> None:
-    """Without --as, .html, .md and .markdown are transcripts, and any other ending is JSONL."""
+    """Without --as, .html and .md are transcripts, .parquet a table, and any other ending is JSONL."""
     heads = {
-        "<!DOCTYPE html>": ("a.html", "b.HTML"),
-        "# ": ("a.md", "a.markdown"),
-        '{"hansard":"export"': ("a.jsonl", "a.txt", "a"),
+        b"<!DOCTYPE html>": ("a.html", "b.HTML"),
+        b"# ": ("a.md", "a.markdown"),
+        b"PAR1": ("a.parquet",),
+        b'{"hansard":"export"': ("a.jsonl", "a.txt", "a"),
     }
     for head, names in heads.items():
         for name in names:
             assert hansard("export", "agent/1", "-o", tmp_path / name, store=store).code == 0
-            assert (tmp_path / name).read_text().startswith(head)
+            assert (tmp_path / name).read_bytes().startswith(head)
     short = hansard("export", "agent/1", "--as", "md", store=store).out
     assert short == (tmp_path / "a.md").read_text()
     (tmp_path / "pages.html").mkdir()

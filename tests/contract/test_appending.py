@@ -69,18 +69,6 @@ def test_data_come_back_as_the_bytes_that_went_in(context: Context) -> None:
     assert [event.kind for event in events] == kinds * 2
 
 
-def test_large_events_are_kept(context: Context) -> None:
-    """Messages of some megabytes come back equal, and so do the small ones around them."""
-    log = context.log()
-    sizes = [1, 3_000_000, 2, 70_000, 1_500_000, 3]
-    for size in sizes:
-        append(log, [message("x" * size)])
-    assert [len(text) for text in contents(everything(log))] == sizes
-    back = [contents(chunk.events()) for chunk in log.reader().read(back=True)]
-    found = [len(text) for part in reversed(back) for text in part]
-    assert found == sizes
-
-
 def test_stamps_are_times_in_utc(context: Context) -> None:
     """Every event has the time at which it was written; one copied from elsewhere keeps its own."""
     log = context.log()

@@ -22,17 +22,3 @@ def test_a_session_goes_out_for_another_program_and_comes_back(tmp_path: Path) -
         assert only.message_count == 2
     again = hansard("import", "codex", path, store=tmp_path / "other")
     assert again.code == 0, again.err
-
-
-def test_the_ending_names_the_format(tmp_path: Path) -> None:
-    """`-o x.html`, `x.md`, `x.jsonl` and `x.parquet` need no --as; `--as md` is Markdown."""
-    with library.open(tmp_path / "store") as store:
-        store.session("s").add_message({"role": "user", "content": "hi"})
-    begins = {"html": b"<!DOCTYPE", "md": b"# s", "jsonl": b'{"hansard"', "parquet": b"PAR1"}
-    for ending, begin in begins.items():
-        path = tmp_path / f"x.{ending}"
-        done = hansard("export", "s", "-o", path, store=tmp_path / "store")
-        assert done.code == 0, done.err
-        assert path.read_bytes().startswith(begin)
-    done = hansard("export", "s", "--as", "md", store=tmp_path / "store")
-    assert done.out.startswith("# s")

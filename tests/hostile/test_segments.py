@@ -1,8 +1,6 @@
 """Files of a session, or next to it, with wrong numbers: bombs, holes, counts that would take all memory."""
 
-import json
 import os
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +8,15 @@ import pytest
 import zstandard
 
 import hansard
-from hansard.log import disk, sealed_segment
-from hansard.log.sealed_segment import INDEX_END, KEY, OURS, SKIPPABLE, TABLE_END, unpack
+from hansard.log import disk
+from hansard.log.sealed_segment import unpack
 from tests.hostile.forge_files import (
-    TIME,
-    checkpoint_head,
     confined,
     frame_that_lies,
     nested,
     with_a_good_session,
 )
+from tests.unit.log.sealed_files import reindexed
 
 
 def compacted(path: Path) -> Path:
@@ -33,31 +30,6 @@ def compacted(path: Path) -> Path:
         assert session.seq == 51
     (found,) = (path / "sessions/s").glob("*.zst")
     return found
-
-
-def index_of(file: Path) -> tuple[bytes, dict[str, Any], bytes]:
-    """Split a sealed segment: frames, index and seek table."""
-    data = file.read_bytes()
-    count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
-    table = SKIPPABLE.size + sealed_segment.ENTRY.size * count + TABLE_END.size
-    end = len(data) - table
-    length = INDEX_END.unpack(data[end - INDEX_END.size : end])[0]
-    at = end - INDEX_END.size - length
-    return data[:at], json.loads(data[at : at + length]), data[end:]
-
-
-def put_index(file: Path, before: bytes, index: dict[str, Any], table: bytes) -> None:
-    """Put it together again with another index, whose checksum fits."""
-    text = json.dumps(index).encode()
-    end = INDEX_END.pack(len(text), zlib.crc32(text), OURS)
-    keys = index.get("keys", 0)
-    begin = len(before) - KEY.size * keys - SKIPPABLE.size
-    if begin > 0 and keys < 1000:
-        after = before[begin + SKIPPABLE.size :] + text + end
-        before = before[:begin] + SKIPPABLE.pack(sealed_segment.INDEX_MAGIC, len(after)) + after
-    else:
-        before += text + end
-    file.write_bytes(before + table)
 
 
 LIES: dict[str, dict[str, Any]] = {
@@ -82,9 +54,7 @@ LIES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("lie", LIES)
 def test_an_index_that_lies_is_damage(lie: str, tmp_path: Path) -> None:
     """N-74, F-87: an index whose checksum fits, and whose numbers cannot be, is refused unused."""
-    file = compacted(tmp_path / "store")
-    before, index, table = index_of(file)
-    put_index(file, before, {**index, **LIES[lie]}, table)
+    reindexed(compacted(tmp_path / "store"), **LIES[lie])
     with hansard.open(tmp_path / "store", durability="os") as store:
         session = store.session("s")
         (tmp_path / "store/sessions/s/checkpoint").unlink(missing_ok=True)
@@ -127,63 +97,6 @@ def test_what_a_repair_unpacks_is_whole(tmp_path: Path) -> None:
     assert len(found.findings) == 1, "the index is missing"
     os.close(source)
     os.close(target)
-
-
-def checkpoint(lines: bytes, saved: bytes = b"", **said: Any) -> bytes:
-    """Return the file of a checkpoint, whose checksums `put_checkpoint` makes fit."""
-    body = lines + saved
-    head = {"checkpoint": 1, "session": "s", "created": TIME, "seq": 51, "controls": len(lines)}
-    head |= {"state": len(saved), "sections": zlib.crc32(body), "previous": 0, **said}
-    return json.dumps(head).encode() + b"\n" + body
-
-
-def put_checkpoint(path: Path, data: bytes) -> None:
-    """Give the session a checkpoint with another start time and the log's checksum."""
-    with hansard.open(path, read_only=True) as store:
-        created = store.session("s").state().created_stamp
-    line, newline, body = data.partition(b"\n")
-    if newline and line.startswith(b'{"checkpoint"'):
-        active = json.loads((path / "sessions/s/log.jsonl").read_bytes().partition(b"\n")[0])
-        previous = active["data"]["previous"]["crc"]
-        data = (
-            checkpoint_head({**json.loads(line), "created": created, "previous": previous}) + body
-        )
-    (path / "sessions/s/checkpoint").write_bytes(data)
-
-
-CHECKPOINTS = {
-    "nothing but depth": b'{"checkpoint":%s' % nested(100_000).encode(),
-    "a member that is deep": b'{"x":%s}\n' % nested(900).encode(),
-    "control records that are none": checkpoint(b"nonsense\n"),
-    "control records whose data are none": checkpoint(
-        b'{"seq":1,"time":"","kind":"metadata.set","data":[],"crc":""}\n'
-    ),
-    "lengths below zero": checkpoint(b"12345", b"67890", controls=-5, state=15),
-    "a seq below zero": checkpoint(b"", seq=-1),
-}
-
-
-@pytest.mark.parametrize("harm", CHECKPOINTS)
-def test_a_checkpoint_that_lies_is_passed_over(harm: str, tmp_path: Path) -> None:
-    """N-40, F-109: with any content of the checkpoint, the log is read, and its answers are the same."""
-    compacted(tmp_path / "store")
-    put_checkpoint(tmp_path / "store", CHECKPOINTS[harm])
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        session = store.session("s")
-        assert (session.title, session.state().seq, len(session.messages())) == ("zebra", 51, 50)
-        assert [info.title for info in store.sessions().items] == ["zebra"]
-
-
-def test_a_checkpoint_takes_no_memory_that_it_does_not_fill(tmp_path: Path) -> None:
-    """N-77: a small checkpoint is read with little memory, though a large one may be half a gigabyte."""
-    compacted(tmp_path / "store")
-    put_checkpoint(tmp_path / "store", checkpoint(b""))
-    program = """
-import sys, hansard
-with hansard.open(sys.argv[1]) as store:
-    print(store.session("s").messages()[0]["content"])
-"""
-    assert confined(program, tmp_path / "store", memory=300 << 20) == "m0\n"
 
 
 def test_a_small_file_that_grows_is_bounded(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import hansard
 from hansard.backend.local import compact
 from hansard.log import disk, names
-from tests.hostile.forge_files import checkpoint_head
+from tests.hostile.forge_files import checkpoint_head, confined, nested
 
 
 @pytest.fixture
@@ -93,6 +94,14 @@ HARM: dict[str, Callable[[bytes], bytes | None]] = {
     "a newer state": lambda data: data.replace(
         b'{"version":2,"redactions"', b'{"version":7,"redactions"'
     ),
+    "nothing but depth": lambda _: b'{"checkpoint":%s' % nested(100_000).encode(),
+    "a member that is deep": lambda _: b'{"x":%s}\n' % nested(900).encode(),
+    "control records that are none": lambda data: _forged(data, b"nonsense\n"),
+    "control records whose data are none": lambda data: _forged(
+        data, b'{"seq":1,"time":"","kind":"metadata.set","data":[],"crc":""}\n'
+    ),
+    "lengths below zero": lambda data: _forged(data, b"12345", b"67890", controls=-5, state=15),
+    "a seq below zero": lambda data: _forged(data, b"", seq=-1),
 }
 
 
@@ -101,11 +110,18 @@ def _said(data: bytes, **members: Any) -> bytes:
     return checkpoint_head({**json.loads(line), **members}) + body
 
 
+def _forged(data: bytes, controls: bytes, state: bytes = b"", /, **members: Any) -> bytes:
+    """Return the head of a checkpoint with other sections, whose checksums fit."""
+    lengths = {"controls": len(controls), "state": len(state)}
+    said = {**lengths, "sections": zlib.crc32(controls + state), **members}
+    return _said(data.partition(b"\n")[0] + b"\n" + controls + state, **said)
+
+
 @pytest.mark.parametrize("harm", HARM)
 def test_a_checkpoint_is_never_believed_over_the_log(
     harm: str, store: hansard.Store, tmp_path: Path
 ) -> None:
-    """N-40, F-108: missing, damaged, foreign, newer or ahead of the log, it changes no answer."""
+    """N-40, F-108, F-109: missing, damaged, forged, foreign, newer or ahead, it changes no answer."""
     session = store.session("a")
     fill(session)
     session.compact()
@@ -156,3 +172,18 @@ def test_a_log_that_was_restored_does_not_believe_a_later_checkpoint(
         restored.add_message({"n": 3})
         assert restored.state().title == restored.title == "second"
     assert shown(tmp_path / "s")[1] == {"title": "second"}
+
+
+def test_a_checkpoint_takes_no_memory_that_it_does_not_fill(
+    store: hansard.Store, tmp_path: Path
+) -> None:
+    """N-77: a small checkpoint is read with little memory, though a large one may be half a gigabyte."""
+    fill(store.session("a"))
+    store.session("a").compact()
+    assert checkpoint(tmp_path).exists()
+    program = """
+import sys, hansard
+with hansard.open(sys.argv[1]) as store:
+    print(store.session("a").state().message_count)
+"""
+    assert confined(program, tmp_path / "s", memory=300 << 20) == "300\n"

@@ -67,24 +67,6 @@ def test_deleted_and_restored_sessions_neither_lose_nor_repeat(store: hansard.St
     assert taken(follower) == [("a", 4)]
 
 
-def test_a_cursor_continues_after_what_was_processed(store: hansard.Store) -> None:
-    """A restarted consumer gets no processed event again, and misses none."""
-    say(store, "a", 1, 2, 3)
-    say(store, "b", 4)
-    with store.follow(cursor="mailer") as follower:
-        first = [follower.take(0.0) for _ in range(2)]
-    with store.follow(cursor="mailer") as follower:
-        rest = taken(follower)
-    done = [(item.session, item.event.data["message"]["n"]) for item in first if item is not None]
-    assert sorted(done + rest) == [("a", 1), ("a", 2), ("a", 3), ("b", 4)]
-    assert store.cursors() == ["mailer"]
-    with store.follow(cursor="mailer") as follower:
-        assert taken(follower) == []
-    assert store.drop_cursor("mailer")
-    with store.follow(cursor="mailer") as follower:
-        assert len(taken(follower)) == 4
-
-
 def test_what_a_failed_consumer_had_in_its_hands_comes_again(store: hansard.Store) -> None:
     """An event is processed when the next is requested; one whose handler raised comes again."""
     say(store, "a", 1, 2, 3)

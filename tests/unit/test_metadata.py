@@ -1,46 +1,11 @@
 """Metadata and titles: what they hold, and whose title counts."""
 
-from collections.abc import Callable
-
 import pytest
 
 import hansard
 from hansard import Session, Store
 from hansard.backend.contract import LogReader
 from hansard.state.view import KnownState
-
-
-def titles(store: Store, session_id: str) -> set[object]:
-    """Return the title as every way of asking tells it."""
-    session = store.session(session_id)
-    shared = [line["data"] for line in session.share() if line.get("kind") == "metadata.set"]
-    listed = {info.id: info for info in store.sessions().items}
-    return {
-        session.title,
-        session.metadata["title"],
-        session.state().title,
-        session.state().metadata["title"],
-        listed[session_id].title,
-        shared[-1]["metadata"]["title"],
-    }
-
-
-WAYS: dict[str, Callable[[Session], object]] = {
-    "set_title": lambda session: session.set_title("T"),
-    "automatic": lambda session: session.set_title("T", automatic=True),
-    "set_metadata": lambda session: session.set_metadata(title="T"),
-    "patch_metadata": lambda session: session.patch_metadata({"title": "T", "other": 1}),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_title_is_one_thing(way: str, store: Store) -> None:
-    """N-53: session, state, listing and export have the same title, whichever call set it."""
-    session = store.session("a")
-    session.add_message({"n": 1})
-    WAYS[way](session)
-    assert titles(store, "a") == {"T"}
-    assert session.fork("b").title == "T"
 
 
 def test_a_title_from_a_program_may_hold_a_key_and_is_redacted(store: Store) -> None:

@@ -17,6 +17,7 @@ import hansard
 from hansard import Store
 from tests.programs import python
 from tests.unit.disk_probe import log_of, tree
+from tests.unit.sample_messages import said
 
 #: The user to switch to from root, which modes do not restrict.
 UNPRIVILEGED = 65534
@@ -40,25 +41,21 @@ def sample(root: Path) -> None:
 
 def read_everything(store: Store) -> None:
     """Call everything that reads."""
-    assert {info.id for info in store.sessions().items} == {"plain", "torn", "other", "x" * 700}
-    session = store.session("plain")
-    assert session.messages() == session.messages(last=2) == [{"n": 1}, {"n": 2}]
-    assert session.messages(after=2, at=3, view="history") == [{"n": 2}]
-    assert session.messages_json(last=1) == b'[{"n":2}]'
-    assert [event.seq for event in session.events(after=1)] == [2, 3]
-    assert next(session.events(follow=True)).seq == 1
-    assert (session.seq, session.metadata) == (3, {"title": "T"})
-    assert session.state().message_count == 2
-    assert session.state(at=1).metadata == {"title": "T"}
-    assert session.verify().ok
-    assert store.session("torn").messages() == [{"n": 1}]
+    found = {info.id for info in store.sessions().items}
+    assert found == {"plain", "torn", "other", "x" * 700}
+    for name in (*found, "missing", "begun"):
+        assert said(store.session(name))["seq"] == {"plain": 3, "missing": 0, "begun": 0}.get(
+            name, 1
+        )
+    assert next(store.session("plain").events(follow=True)).seq == 1
     assert [finding.severity for finding in store.session("torn").verify().findings] == ["note"]
     assert store.verify().ok
+    assert store.prune(older_than=1e-6, dry_run=True).pruned == sorted(found)
+    assert "deleted" in store.trash()
+    assert [event.kind for event in store.audit()] == ["session.deleted"] * 2
     assert store.exists("plain")
     for name in ("missing", "deleted", "half deleted", "begun"):
         assert not store.exists(name)
-    assert store.session("missing").messages() == []
-    assert store.session("begun").messages() == []
 
 
 def writes(store: Store) -> dict[str, Callable[[], object]]:
@@ -72,6 +69,8 @@ def writes(store: Store) -> dict[str, Callable[[], object]]:
         "delete": lambda: store.delete("plain"),
         "restore": lambda: store.restore("deleted"),
         "restore half": lambda: store.restore("half deleted"),
+        "purge": lambda: store.purge("deleted"),
+        "prune": lambda: store.prune(older_than=1e-6),
     }
 
 
@@ -129,7 +128,7 @@ import os, sys, errno
 import hansard
 from hansard.backend.local import backend
 from tests.unit.test_read_only import read_everything, writes
-import hansard.event.secrets, hansard.index.index, hansard.index.listing
+import hansard.event.secrets, hansard.index.index, hansard.index.listing, hansard.maintenance.prune
 import portalocker.portalocker  # imported while it can be: this user may not see the interpreter's files
 if os.getuid() == 0:
     os.setgroups([])

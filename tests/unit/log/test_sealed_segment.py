@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 import zstandard
 
 import hansard
 from hansard.log import disk, format, sealed_segment, sealed_writer
-from hansard.log.sealed_segment import FRAME, INDEX_END, PAGE, TABLE_END, SegmentIndex
+from hansard.log.sealed_segment import FRAME, INDEX_END, PAGE, SegmentIndex
 from tests.hostile.forge_files import confined
-from tests.unit.log.sealed_files import Record, opened, read, reader_of, seal
+from tests.unit.log.sealed_files import Record, opened, read, reader_of, reindexed, seal
 
 
 class Counted:
@@ -90,20 +89,6 @@ def test_keys_with_equal_hashes_are_all_found(
     assert sorted(segment.find_key(5)) == list(range(1, equal + 1))
     assert segment.find_key(1000) == [equal + 1]
     assert segment.find_key(999) == [equal + 2]
-
-
-def reindexed(path: Path, **changes: object) -> Path:
-    """Change the index of a sealed segment, and correct its checksum."""
-    data = path.read_bytes()
-    count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
-    table = data[-(8 + 8 * count + TABLE_END.size) :]
-    end = len(data) - len(table) - INDEX_END.size
-    length = INDEX_END.unpack(data[end : end + INDEX_END.size])[0]
-    index = msgspec.json.decode(data[end - length : end], type=dict[str, object])
-    text = msgspec.json.encode(index | changes)
-    tail = INDEX_END.pack(len(text), format.crc32(text), sealed_segment.OURS)
-    path.write_bytes(data[: end - length] + text + tail + table)
-    return path
 
 
 def test_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from hansard.log.sealed_segment import FRAME
-from tests.unit.log.sealed_files import Record, opened, plain, read, reader_of, seal
+from tests.unit.log.sealed_files import Record, opened, plain, seal
 
 
 def text(length: int, letter: str = "x") -> bytes:
@@ -29,25 +29,6 @@ def some(rng: random.Random, count: int, largest: int) -> list[Record]:
             more = batch - 1 - place
             records.append(Record(data, None if place else key, more, rng.random() < 0.1))
     return records
-
-
-@pytest.mark.parametrize("largest", [60, 20_000, 700_000])
-def test_what_is_put_in_comes_out(tmp_path: Path, rng: random.Random, largest: int) -> None:
-    """F-79, F-81: lines of all sizes, batches across frames included, come back byte for byte."""
-    records = some(rng, 6_000_000 // (30 * largest) + 12, largest)
-    sealed = opened(seal(tmp_path / "a", records))
-    assert sealed.read(0, sealed.size()) == plain(records)
-    lines = read(sealed)
-    assert [(bytes(line.data), line.key, line.more, line.control) for line in lines] == records
-    assert [line.seq for line in lines] == list(range(1, len(records) + 1))
-    sealed.check()
-    controls = [line.seq for line in lines if line.control]
-    walked = reader_of(sealed).controls(sealed.index.ctl)
-    assert [line.seq for line in walked] == controls
-    for _ in range(20):
-        offset = rng.randrange(sealed.size())
-        length = rng.randint(1, 2 * FRAME)
-        assert sealed.read_some(offset, length) == plain(records)[offset : offset + length]
 
 
 @pytest.mark.parametrize("off", [-1, 0, 1])

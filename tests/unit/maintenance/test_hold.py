@@ -8,8 +8,7 @@ import pytest
 
 import hansard
 from hansard import Held, Session, Store
-from hansard.backend.contract import AppendRequest, Backend
-from hansard.event.event import NewEvent
+from hansard.backend.contract import Backend
 from hansard.maintenance import hold
 from tests.crashlab import faults
 from tests.unit.sample_messages import HIDDEN
@@ -96,18 +95,6 @@ def test_a_session_that_does_not_exist_is_not_held(store: Store) -> None:
     assert not store.exists("s")
     with pytest.raises(hansard.InvalidEvent):
         talk(store.session("s")).hold(7)  # type: ignore[arg-type]
-
-
-def test_prune_keeps_held_sessions(store: Store) -> None:
-    """N-87: a dry run and a run keep a held session and report it, also if it is held after the plan."""
-    raw = b'{"message":{"role":"user","content":"x"}}'
-    old = NewEvent("message.added", raw, control=False, time="2020-01-01T00:00:00.000000Z")
-    for session_id in ("a", "b"):
-        store._backend.log(session_id).append(AppendRequest([old]))
-    store.session("a").hold()
-    for dry_run in (True, False):
-        report = store.prune(older_than=60, dry_run=dry_run)
-        assert (report.pruned, report.kept) == (["b"], {"a": "held"})
 
 
 def test_a_refused_deletion_is_in_the_audit_log(store: Store) -> None:

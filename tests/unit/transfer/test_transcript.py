@@ -213,3 +213,15 @@ def test_html_adds_up_the_usage_of_a_turn(store: Store) -> None:
     ]
     assert text.count(": 1 token in, 0 out") == 6
     assert text.index(notes[0]) < text.index('id="e8"') < text.index(notes[1])
+
+
+def test_the_model_view_is_what_a_model_is_shown(store: Store) -> None:
+    """A transcript of the model view has the summary, and not what it replaces."""
+    session = store.session("s")
+    session.add_message({"role": "user", "content": "the long story"})
+    session.summarize(upto=1, message={"role": "system", "content": "in short"})
+    session.add_message({"role": "user", "content": "and then"})
+    text = b"".join(session.export("markdown", view="model")).decode()
+    assert "the long story" not in text
+    assert text.index("in short") < text.index("and then")
+    assert text.count("in short") == 1
