@@ -61,6 +61,7 @@ def command(call: Call, directory: str | None) -> None:
         program = "hansard" if on_path else shlex.quote(str(installed))
     screen.line()
     screen.line((f"Done in {figures['seconds']} s. Explore the store:", "bold"))
+    # No comments: zsh passes them to the command.
     screen.line()
     screen.line(f"export HANSARD_STORE={shlex.quote(str(store))}", indent=4)
     for example in (
@@ -69,7 +70,7 @@ def command(call: Call, directory: str | None) -> None:
         "replay support/42 --at 'before the answer'",
         "ls --tree",
         "doctor",
-        "serve  # pages in a browser; needs the extra web",
+        "serve --port 0",
     ):
         screen.line(f"{program} {example}", indent=4)
 
