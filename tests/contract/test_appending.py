@@ -266,11 +266,13 @@ def test_appends_and_reads_are_counted(context: Context) -> None:
     append(log, [message("two"), message("three")], key="k")
     with pytest.raises(SeqConflict):
         append(log, [message("four")], expected_seq=1)
+    with pytest.raises(InvalidEvent):
+        append(log, [metadata(title="another kind")], key="k")
     append(log, [message("four")])
     reads = counters.metrics().reads
     log.reader()
     after = counters.metrics()
     assert (after.appends - before.appends, after.events - before.events) == (3, 4)
-    assert after.errors - before.errors == 1
+    assert after.errors - before.errors == 2
     assert after.bytes - before.bytes >= 4 * len(message("one").data)
     assert after.reads - reads == 1

@@ -173,6 +173,13 @@ class MemoryLog(InternalLog):
                 record.is_written = False
 
     def append(self, request: AppendRequest) -> list[Event]:
+        try:
+            return self._append(request)
+        except Exception:
+            self._backend.counters.errors += 1
+            raise
+
+    def _append(self, request: AppendRequest) -> list[Event]:
         with self._writing() as record:
             if request.key in record.keys:
                 first, count = record.keys[request.key]
@@ -180,13 +187,12 @@ class MemoryLog(InternalLog):
                 return repeated(self.session_id, request.key, request.events, stored)
             exists = bool(record.events)
             refusal = request.refusal(self.session_id, self._seq(), exists=exists)
-            counters = self._backend.counters
             if refusal is not None:
-                counters.errors += 1
                 raise refusal
             if request.check is not None:
                 request.check()
             events = record.add(request)
+            counters = self._backend.counters
             counters.appends += 1
             counters.more_events += len(events) - 1
             counters.bytes += sum(len(event.raw) for event in events)

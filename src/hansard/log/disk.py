@@ -780,8 +780,9 @@ class Lock:
         finally:
             # With 0, the caller only asks whether it is free.
             if timeout:
+                waited = time.monotonic() - began
                 self._counters.lock_waits += 1
-                self._counters.lock_wait_seconds += time.monotonic() - began
+                self._counters.lock_wait_seconds += waited
 
     def _holder(self) -> tuple[str, int | None]:
         """Return the process that holds the lock, for messages, and its number if it is known."""

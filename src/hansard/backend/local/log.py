@@ -484,16 +484,16 @@ class LocalLog(InternalLog):
         """Return the events of an append that was done; raise why it was not."""
         try:
             done = append.outcome()
+            first = done.first
+            if done.duplicate:
+                chunks = self.reader().read(first - 1, first - 1 + done.length)
+                stored = [event for chunk in chunks for event in chunk.events()]
+                request = append.request
+                return repeated(self.session_id, request.key, request.events, stored)
         except Exception:
             self._counters.errors += 1
             raise
         self._schedule_compaction()
-        first = done.first
-        if done.duplicate:
-            chunks = self.reader().read(first - 1, first - 1 + done.length)
-            stored = [event for chunk in chunks for event in chunk.events()]
-            request = append.request
-            return repeated(self.session_id, request.key, request.events, stored)
         self._counters.appends += 1
         self._counters.more_events += done.length - 1
         return [
