@@ -102,15 +102,6 @@ class SessionReader:
         upto = self._seq_at(reader, at)
         return reader, ranges_of(reader, view=view, upto=upto, known=self._known(reader))
 
-    def _read(
-        self, form: MessageFormat[Shown], last: int | None, after: int, at: At | None, view: View
-    ) -> list[Shown]:
-        if last is not None:
-            return [message for _, message in self._numbered(form, last, after, at, view)]
-        check_seq("after", after)
-        reader, ranges = self._view(at, view)
-        return read_all(reader, form, ranges, after=after)
-
     def _numbered(
         self, form: MessageFormat[Shown], last: int | None, after: int, at: At | None, view: View
     ) -> list[tuple[int, Shown]]:
@@ -144,7 +135,12 @@ class SessionReader:
                 results without a call and empty messages, join neighbors of the same role, and remove the
                 mark from partial messages.
         """
-        shown = self._read(decoded, last, after, at, view)
+        if last is not None:
+            shown = [message for _, message in self._numbered(decoded, last, after, at, view)]
+        else:
+            check_seq("after", after)
+            reader, ranges = self._view(at, view)
+            shown = read_all(reader, decoded, ranges, after=after)
         return _repair(shown) if repair else shown
 
     def numbered(
@@ -172,8 +168,8 @@ class SessionReader:
     ) -> bytes:
         """Return the same as `messages` as a JSON array of the stored bytes, without decoding."""
         if last is not None:
-            found = self._read(encoded, last, after, at, view)
-            return b"[%b]" % b",".join(found)
+            found = self._numbered(encoded, last, after, at, view)
+            return b"[%b]" % b",".join(message for _, message in found)
         check_seq("after", after)
         reader, ranges = self._view(at, view)
         return read_json(reader, ranges, after=after)
@@ -281,10 +277,10 @@ class SessionReader:
         For frameworks with their own history. The common beginning of the list and the model view stays. Then
         come the missing messages, and then the rest of the list.
         """
+        from hansard.message.values import common_prefix
+
         stored = self.messages()
-        pairs = enumerate(zip(stored, history, strict=False))
-        shorter = min(len(stored), len(history))
-        common = next((place for place, (mine, theirs) in pairs if mine != theirs), shorter)
+        common = common_prefix(stored, history)
         history[common:common] = stored[common:]
         return len(stored) - common
 

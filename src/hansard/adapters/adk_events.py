@@ -49,17 +49,17 @@ Json = dict[str, Any]
 
 def native(event: Event) -> Json:
     """Return an event's members, without the state of one invocation only."""
-    found: Json = values.dumped(event, _dump, Event.model_validate)
+    found: Json = values.dumped(
+        event,
+        lambda one, mode: one.model_dump(mode=mode, exclude_none=True),
+        Event.model_validate,
+    )
     changes = found.get("actions", {}).get("state_delta")
     if changes:
         found["actions"]["state_delta"] = {
             name: value for name, value in changes.items() if not name.startswith(State.TEMP_PREFIX)
         }
     return found
-
-
-def _dump(event: Event, mode: values.Mode) -> Json:
-    return event.model_dump(mode=mode, exclude_none=True)
 
 
 def key_of(item: Json) -> str:

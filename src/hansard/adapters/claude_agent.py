@@ -174,12 +174,14 @@ class HansardSessionStore:
         prefix = f"{self._prefix}{opening.escaped(project_key)}/"
         items = opened(self._store).sessions(prefix=prefix, order="updated").items
         named = ((info.id.removeprefix(prefix), info) for info in items)
-        timed = [(_milliseconds(info), name, info) for name, info in named if "/" not in name]
+        # The time of a damaged one is unknown: it may be the newest.
+        now = datetime.now(UTC)
+        timed = [(info.updated or now, name, info) for name, info in named if "/" not in name]
         found = []
         last = 0
         for time, name, info in sorted(timed, key=lambda one: one[0]):
             # The SDK sorts by these times, so each one is higher than the one before.
-            last = max(time, last + 1)
+            last = max(int(time.timestamp() * 1000), last + 1)
             found.append((opening.unescaped(name), info, last))
         return found
 
@@ -222,9 +224,3 @@ async def _set_title(session: aio.Session, titles: claude_entries.Titles) -> Non
             await session.set_title(titles.given, automatic=True)
     elif titles.made_up:
         await session.set_title(titles.made_up, automatic=True)
-
-
-def _milliseconds(info: SessionInfo) -> int:
-    # The time of a damaged one is unknown: it may be the newest.
-    when = info.updated or datetime.now(UTC)
-    return int(when.timestamp() * 1000)

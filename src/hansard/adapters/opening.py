@@ -26,8 +26,6 @@ StoreLike = hansard.Store | aio.Store | str | os.PathLike[str]
 #: The same, with an absolute path.
 Settled = hansard.Store | aio.Store | str
 
-_MEMORY = "memory:"
-
 _open: dict[str, hansard.Store] = {}
 
 
@@ -43,7 +41,7 @@ def settled(store: StoreLike) -> Settled:
             f"store must be a hansard.Store, a hansard.aio.Store or a path, not {type(store).__name__}"
         )
     path = os.fsdecode(store)
-    if path == _MEMORY:
+    if path == "memory:":
         return hansard.open(path)
     # A name with a scheme is not a path: `hansard.open` accepts or refuses it.
     return path if not path or ":" in path.partition("/")[0] else os.path.abspath(path)

@@ -100,7 +100,6 @@ class Opening:
 
     def __init__(self, make: Callable[[], hansard.Store]) -> None:
         self._make = make
-        self._store: Store | None = None
 
     def __await__(self) -> Generator[Any, None, "Store"]:
         return self._open().__await__()
@@ -120,8 +119,7 @@ class Opening:
         return self._store
 
     async def __aexit__(self, *_: object) -> None:
-        if self._store is not None:
-            await self._store.close()
+        await self._store.close()
 
 
 def _opening(call: Callable[P, hansard.Store]) -> Callable[P, Opening]:

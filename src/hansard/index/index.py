@@ -201,12 +201,10 @@ class Index:
 
         backend, guarded = self._backend, _guarded(progress)
 
-        def find(storage: Storage) -> list[Hit] | None:
-            return text_index.answer(
-                backend, storage, lambda clean: search.ask(backend, clean, query), guarded
-            )
+        def ask(storage: Storage) -> list[Hit] | None:
+            return search.ask(backend, storage, query)
 
-        return self._ask(find, alone=True)
+        return self._ask(lambda one: text_index.answer(backend, one, ask, guarded), alone=True)
 
     def forget(self) -> None:
         """Erase from the shared index what was removed from the logs; costs little if nothing was.

@@ -29,11 +29,8 @@ _FEW: Final = 500
 _LONGEST: Final = 200
 
 
-def _in_64_bits(number: int) -> int:
-    """Return a number that a column can hold: a larger one sorts the same."""
-    return max(-(1 << 63), min(number, (1 << 63) - 1))
-
-
+#: The greatest number that a column can hold: a larger one sorts the same.
+_GREATEST: Final = (1 << 63) - 1
 #: What a listing can be sorted by: the column, and the value of a session.
 ORDERS: Final[Mapping[str, tuple[str, Callable[[SessionInfo], Any]]]] = {
     "id": ("id", attrgetter("id")),
@@ -42,7 +39,7 @@ ORDERS: Final[Mapping[str, tuple[str, Callable[[SessionInfo], Any]]]] = {
     "title": ("title", lambda info: info.title or ""),
     "message_count": ("messages", attrgetter("message_count")),
     "bytes": ("bytes", attrgetter("bytes")),
-    "tokens": ("tokens", lambda info: _in_64_bits(info.input_tokens + info.output_tokens)),
+    "tokens": ("tokens", lambda info: min(info.input_tokens + info.output_tokens, _GREATEST)),
     "cost": ("cost", lambda info: float(info.cost)),
 }
 

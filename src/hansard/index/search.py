@@ -147,7 +147,7 @@ class _Way(NamedTuple):
 def ask(backend: Backend, storage: Storage, query: SearchQuery) -> list[Hit] | None:
     """Return the hits, the best first; None if the one session that is searched cannot be read."""
     shown = _Shown(backend.unscoped, storage, query)
-    if query.session is not None and not shown.is_readable(query.session):
+    if query.session is not None and not shown.ways:
         return None
     wanted = fetched = max(query.limit, RANKED)
     while True:
@@ -169,18 +169,14 @@ class _Shown:
         self._inside, self._range = within("k", query.filters)
         self._redactions: dict[str, Redactions | None] = {}
         self._logs: dict[str, TextLog | None] = {}
-        #: By log, how other sessions show its texts; in a search of one session, how that does.
-        self._ways: dict[int, list[_Way]] = {}
+        #: By log, how other sessions show its texts; in a search of one session, how that does. Empty then
+        #: if that session cannot be read.
+        self.ways: dict[int, list[_Way]] = {}
         for log in self._heirs() if query.session is None else [self._log(query.session)]:
             if log is not None and log.living:
                 self._follow(log)
-        for ways in self._ways.values():
+        for ways in self.ways.values():
             ways.sort(key=lambda way: (way.session.created, way.session.id))
-
-    def is_readable(self, session_id: str) -> bool:
-        """Return whether a session can be read."""
-        log = self._log(session_id)
-        return log is not None and log.living
 
     def _heirs(self) -> list[TextLog]:
         """Return the sessions that were forked from one that is not searched itself."""
@@ -207,7 +203,7 @@ class _Shown:
             if at is not session or alone:
                 if not alone and self._is_searched(at):
                     return  # it shows all of this, and more
-                self._ways.setdefault(at.log, []).append(_Way(session, forks, len(forks), upto))
+                self.ways.setdefault(at.log, []).append(_Way(session, forks, len(forks), upto))
             forks.append(at)
             seen.add(at.log)
             upto = min(upto, at.at)
@@ -224,7 +220,7 @@ class _Shown:
     def rows(self, limit: int) -> list[IndexRow]:
         """Return the texts that match and may be shown, the newest first."""
         query = self._query
-        shown = [(log, max(way.upto for way in ways)) for log, ways in self._ways.items()]
+        shown = [(log, max(way.upto for way in ways)) for log, ways in self.ways.items()]
         if query.session is None:
             inside, values = f"(k.living AND {self._inside})", list(self._range)
         else:
@@ -249,7 +245,7 @@ class _Shown:
         """Return the session that shows a text, the oldest if there are several; None if none does."""
         if self._query.session is None and self._is_searched(log):
             return log
-        for way in self._ways.get(log.log, ()):
+        for way in self.ways.get(log.log, ()):
             if seq <= way.upto and not any(
                 self._hides(fork.id, seq) for fork in way.forks[: way.depth]
             ):

@@ -20,7 +20,7 @@ from hansard.index import DayStats, StoreStats
 from hansard.index.catalog import Progress
 from hansard.index.listing import SessionFilter, clause
 from hansard.index.sqlite_storage import Storage
-from hansard.message.parse import failed, parse
+from hansard.message.parse import parse
 from hansard.state import fold, redaction
 from hansard.state.fold import Usage
 
@@ -80,7 +80,7 @@ def _count_calls(message: Any, tools: dict[str, list[int]], waiting: dict[str, s
             _add(tools, part.name, (1, 0))
         elif part.kind == "result":
             name = waiting.pop(part.call_id, "")
-            if failed(message, part):
+            if part.failed:
                 _add(tools, part.name or name, (0, 1))
 
 

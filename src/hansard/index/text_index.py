@@ -13,12 +13,11 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from hansard.backend.contract import Backend, Head, Log, LogReader
 from hansard.errors import UNREADABLE, SessionDeleted
+from hansard.event import kinds
 from hansard.event.event import Event
-from hansard.event.kinds import MESSAGE_ADDED, SUMMARY_ADDED, SessionForked
+from hansard.event.kinds import MESSAGE_ADDED, SUMMARY_ADDED
 from hansard.index.catalog import UNSETTLING, Progress
 from hansard.index.sqlite_storage import Storage, TextLog
 from hansard.message import search_text
@@ -38,15 +37,6 @@ _TOGETHER: Final = 256 << 10
 
 #: Sessions of a step that are announced before they are read (`Backend.prefetch`).
 _AHEAD: Final = 10_000
-
-
-class _Content(msgspec.Struct):
-    """The part of an event's data that holds its message."""
-
-    message: Any = None
-
-
-_decode = msgspec.json.Decoder(_Content).decode
 
 
 def answer(
@@ -187,7 +177,19 @@ class TextIndexer:
             self._forget(log.id)
             log = None
         if log is None:
-            log = self._begin(own.session_id, head, first, forked)
+            self._last_log += 1
+            log = TextLog(
+                log=self._last_log,
+                id=own.session_id,
+                created=head.created,
+                living=False,
+                parent=None if forked is None else forked.parent,
+                at=-1,
+                seq=first.seq - 1,
+                stamp="",
+                title="",
+            )
+            self._storage.upsert("index_log", **log._asdict())
         # A fork inherits no more than the events before its own, even if its first event says more.
         at = 0 if forked is None else min(forked.seq, first.seq - 1, upto)
         living = titled is not None
@@ -218,25 +220,6 @@ class TextIndexer:
         if titled is not None:
             self._set_title(log, *titled)
 
-    def _begin(
-        self, session_id: str, head: Head, first: Event, forked: SessionForked | None
-    ) -> TextLog:
-        """Add a log of which nothing is read yet."""
-        self._last_log += 1
-        log = TextLog(
-            log=self._last_log,
-            id=session_id,
-            created=head.created,
-            living=False,
-            parent=None if forked is None else forked.parent,
-            at=-1,
-            seq=first.seq - 1,
-            stamp="",
-            title="",
-        )
-        self._storage.upsert("index_log", **log._asdict())
-        return log
-
     # -- rows: each text is one of `index_text`, and one of the full-text table ---------------------
 
     def _add(self, log: TextLog, events: Sequence[Event], redactions: Redactions) -> None:
@@ -244,13 +227,12 @@ class TextIndexer:
         found = []
         for event in events:
             if event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
-                try:
-                    message = _decode(redactions.mask(event).raw).message
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                    continue  # views ignore data of another shape, too
-                role = message.get("role") if isinstance(message, dict) else None
+                data = kinds.read(event.kind, redactions.mask(event).raw)
+                if data is None:
+                    continue  # redacted, or of a shape that views ignore, too
+                role = data.message.get("role")
                 role = role if isinstance(role, str) else ""
-                found.append((event.seq, event.stamp, role, search_text.of(message)))
+                found.append((event.seq, event.stamp, role, search_text.of(data.message)))
         self._insert(log, found)
 
     def _insert(self, log: TextLog, found: Sequence[tuple[int, str, str, str]]) -> None:

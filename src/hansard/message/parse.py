@@ -120,6 +120,8 @@ class ContentPart(NamedTuple):
     shape: Shape | None = None
     #: Index in the list inside the message; 0 if the message itself is the part.
     slot: int = 0
+    #: It is the result of a call that failed, as far as its framework says.
+    failed: bool = False
 
     @property
     def text(self) -> str:
@@ -251,26 +253,6 @@ def _is_text(block: object) -> bool:
 # -- the walker ---------------------------------------------------------------------------------
 
 
-def failed(message: Message, part: ContentPart) -> bool:
-    """Return whether a part is the result of a call that failed, as far as its framework says."""
-    inner = message.get("message")
-    inner = inner if isinstance(inner, Mapping) else message
-    blocks = next(
-        (inner[name] for name in ("content", "parts") if isinstance(inner.get(name), list)), ()
-    )
-    block = blocks[part.slot] if part.slot < len(blocks) else message
-    block = block.get("toolResult", block) if isinstance(block, Mapping) else message
-    return (
-        part.kind == "result"
-        and isinstance(block, Mapping)
-        and (
-            block.get("is_error") is True
-            or "error" in (block.get("status"), message.get("status"))
-            or block.get("part_kind") == "retry-prompt"
-        )
-    )
-
-
 def walk(message: Message) -> Iterator[ContentPart]:
     """Yield the parts of a message, in order."""
     role, content = message.get("role"), message.get("content")
@@ -290,7 +272,7 @@ def walk(message: Message) -> Iterator[ContentPart]:
     is_result = isinstance(call_id, str)
     if is_result or not any(part.kind == "result" for part in _members(message)):
         shape = Shape.CHAT if role == "tool" else None
-        yield _half("result", content, _word(message.get("name")), call_id, shape)
+        yield _half("result", message, content, _word(message.get("name")), call_id, shape)
         message = {key: value for key, value in message.items() if key != "content"}
     for part in _members(message):
         yield part._replace(shape=None) if is_result and role == "tool" else part
@@ -325,9 +307,10 @@ def _item(message: Message) -> tuple[list[ContentPart], frozenset[str]]:
             known = LABELS | _READ | {"output"}
             value = {k: v for k, v in message.items() if k not in known and _says(v)} or None
             read = list(value or ())
-        found = [_half("call", value, name, call_id, Shape.ITEM)]
+        found = [_half("call", message, value, name, call_id, Shape.ITEM)]
         if _says(message.get("output")):
-            found.append(ContentPart("result", message["output"], name))  # the provider's tool
+            # The provider's tool.
+            found.append(_half("result", message, message["output"], name, None, None))
         return found, frozenset({*read, "output", "call_id"})
     if kind.endswith("_output"):
         if call_id is None and kind == "local_shell_call_output":
@@ -335,9 +318,8 @@ def _item(message: Message) -> tuple[list[ContentPart], frozenset[str]]:
         source = "tools" if "tools" in message and "output" not in message else "output"
         is_answer = kind.endswith("_call_output") or kind == "tool_search_output"
         shape = Shape.ITEM if is_answer else None
-        return [_half("result", message.get(source), "", call_id, shape)], frozenset(
-            {source, "call_id"}
-        )
+        part = _half("result", message, message.get(source), "", call_id, shape)
+        return [part], frozenset({source, "call_id"})
     if kind == "reasoning":
         return [_thought(message)], frozenset({*_THOUGHTS, "encrypted_content"})
     if isinstance(message.get("function_call"), Mapping):  # OpenAI's chat, before `tool_calls`
@@ -451,18 +433,29 @@ def _tool(
     sources = _ARGUMENTS if is_call else _OUTPUTS
     source = next((key for key in sources if key in block), sources[0])
     name = _word(block.get("tool_name")) or _word(block.get("name")) or ("?" if is_call else "")
-    part = _half(kind, block.get(source), name, call_id, shape, slot)
+    part = _half(kind, block, block.get(source), name, call_id, shape, slot)
     yield part
     yield from _rest(block, {source, "index"} if is_call else {source}, part)
 
 
 def _half(
-    kind: Kind, value: object, name: str, call_id: object, shape: Shape | None, slot: int = 0
+    kind: Kind,
+    block: Message,
+    value: object,
+    name: str,
+    call_id: object,
+    shape: Shape | None,
+    slot: int = 0,
 ) -> ContentPart:
     """Return a call or a result. Without an id, as in a hosted search, it is not paired."""
+    failed = kind == "result" and (
+        block.get("is_error") is True
+        or block.get("status") == "error"
+        or block.get("part_kind") == "retry-prompt"
+    )
     if not isinstance(call_id, str):
-        return ContentPart(kind, value, name)
-    return ContentPart(kind, value, name, call_id, shape, slot)
+        return ContentPart(kind, value, name, failed=failed)
+    return ContentPart(kind, value, name, call_id, shape, slot, failed)
 
 
 def _thought(block: Message) -> ContentPart:

@@ -94,8 +94,4 @@ def split(text: str) -> str:
     """Return a text for the index: each character of a script without spaces is a word."""
     if "\0" in text or OPEN in text or CLOSE in text or PART in text:
         text = text.translate(_BLANKS)
-    return text if text.isascii() else _UNSPACED.sub(_parted, text)
-
-
-def _parted(run: re.Match[str]) -> str:
-    return f"{PART}{PART.join(run[0])}{PART}"
+    return text if text.isascii() else _UNSPACED.sub(lambda run: PART.join(["", *run[0], ""]), text)

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 import hansard
 from hansard.event.kinds import SUMMARY_ADDED
-from hansard.message.parse import ROLES, ContentPart, ParsedMessage, failed, parse
+from hansard.message.parse import ROLES, ContentPart, ParsedMessage, parse
 from hansard.transfer.markdown import renderer
 from hansard.transfer.transcript import USAGE_NOTE, visible
 
@@ -250,8 +250,8 @@ def _part(part: ContentPart, results: _Results, *, raw: bool) -> Part:
     if part.kind != "call" or part.call_id not in results:
         return made
     entry, result = results[part.call_id]
-    bad = failed(entry.message or {}, result)
-    return made._replace(result=_part(result, {}, raw=raw), result_seq=entry.seq, failed=bad)
+    answer = _part(result, {}, raw=raw)
+    return made._replace(result=answer, result_seq=entry.seq, failed=result.failed)
 
 
 def _preview(part: ContentPart, text: str) -> str:
