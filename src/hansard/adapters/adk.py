@@ -95,7 +95,7 @@ class HansardSessionService(BaseSessionService):
     ) -> str:
         """Return the id of hansard's session: of a conversation, or of a user's or an app's state."""
         names = (name for name in (app_name, user_id, session_id) if name is not None)
-        return self._prefix + "/".join(map(opening.escaped, names))
+        return self._prefix + "/".join(map(values.escaped, names))
 
     async def create_session(
         self,
@@ -196,7 +196,7 @@ class HansardSessionService(BaseSessionService):
             with suppress(SessionDeleted):  # deleted concurrently
                 with suppress(hansard.Damaged):  # `get_session` reports the damage
                     _, value = self._conversations(info.id).read()
-                found.append(self._session(_Names(*map(opening.unescaped, parts)), value))
+                found.append(self._session(_Names(*map(values.unescaped, parts)), value))
         found.sort(key=lambda one: (one.last_update_time, one.user_id, one.id))
         return ListSessionsResponse(sessions=found)
 

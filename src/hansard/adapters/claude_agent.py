@@ -21,7 +21,7 @@ from hansard import SecretRefused, SessionDeleted, SessionInfo, SessionNotFound,
 from hansard.adapters import opening
 from hansard.adapters.opening import opened
 from hansard.adapters.session_projection import AdapterProjection, shown
-from hansard.message import claude_entries
+from hansard.message import claude_entries, values
 
 try:
     from claude_agent_sdk import fold_session_summary
@@ -171,7 +171,7 @@ class HansardSessionStore:
 
     def _listed(self, project_key: str) -> list[tuple[str, SessionInfo, int]]:
         """Return the transcripts of a project: the SDK's id, the session, and its time in ms."""
-        prefix = f"{self._prefix}{opening.escaped(project_key)}/"
+        prefix = f"{self._prefix}{values.escaped(project_key)}/"
         items = opened(self._store).sessions(prefix=prefix, order="updated").items
         named = ((info.id.removeprefix(prefix), info) for info in items)
         # The time of a damaged one is unknown: it may be the newest.
@@ -182,7 +182,7 @@ class HansardSessionStore:
         for time, name, info in sorted(timed, key=lambda one: one[0]):
             # The SDK sorts by these times, so each one is higher than the one before.
             last = max(int(time.timestamp() * 1000), last + 1)
-            found.append((opening.unescaped(name), info, last))
+            found.append((values.unescaped(name), info, last))
         return found
 
 

@@ -98,16 +98,6 @@ async def finished(work: Coroutine[Any, Any, Answer]) -> Answer:
         raise
 
 
-def escaped(name: str) -> str:
-    """Return a framework's name as one part of a session id: without a slash."""
-    return name.replace("%", "%25").replace("/", "%2F")
-
-
-def unescaped(part: str) -> str:
-    """Reverse `escaped`."""
-    return part.replace("%2F", "/").replace("%25", "%")
-
-
 def missing(module: str, package: str, extra: str, error: ImportError) -> NoReturn:
     """Raise an error that names the extra that an adapter needs."""
     raise ImportError(

@@ -39,9 +39,7 @@ class Titles(NamedTuple):
 
 def session_id(prefix: str, project: str, session: str, subpath: str | None = None) -> str:
     """Return the id of a transcript's session; no two transcripts have the same."""
-    own = prefix + "/".join(
-        name.replace("%", "%25").replace("/", "%2F") for name in (project, session)
-    )
+    own = f"{prefix}{values.escaped(project)}/{values.escaped(session)}"
     return own if subpath is None else f"{own}/{subpath}"
 
 
@@ -61,17 +59,13 @@ def draft(entry: dict[str, Any]) -> Draft:
     return Draft((ENTRY, values.wrap("entry", entry)), key)
 
 
-def _is_text(text: str) -> bool:
-    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
 def titles(entries: Iterable[Mapping[str, Any]]) -> Titles:
     """Return the last titles in some entries."""
     found = ["", ""]
     for entry in entries:
         for place, name in enumerate(("customTitle", "aiTitle")):
             title = entry.get(name)
-            if isinstance(title, str) and _is_text(title):
+            if isinstance(title, str) and "\0" not in title and values.is_json(title):
                 found[place] = title
     return Titles(*found)
 

@@ -191,6 +191,16 @@ def dumped(
     return plain if is_storable(plain) else found
 
 
+def escaped(name: str) -> str:
+    """Return a framework's name as one part of a session id: without a slash."""
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
+def unescaped(part: str) -> str:
+    """Reverse `escaped`."""
+    return part.replace("%2F", "/").replace("%25", "%")
+
+
 def wrap(name: str, value: Any) -> dict[str, Any]:
     """Return the members of an event's data that hold a value; JSON is stored unchanged."""
     return {name: value} if is_json(value) else {name: to_json(value), "encoded": True}
