@@ -467,6 +467,12 @@ def test_the_list_is_filtered(served: Running, query: dict[str, str], ids: list[
         assert re.findall(r"what depth-(\d+)", shown) == ["1"]
 
 
+def test_an_id_is_shown_once(served: Running) -> None:
+    """A session without a title is listed by its id, which is not repeated below."""
+    shown = served.page("", prefix=IDS[2]).text
+    assert shown.count(f">{IDS[2].replace('&', '&amp;')}<") == 1
+
+
 def test_a_large_cost_has_all_its_digits() -> None:
     """Costs are shown as `hansard stats` shows them, never as a power of ten."""
     from hansard.viewer import pages

@@ -140,7 +140,7 @@ def tab(browser: Any, served: Running) -> Iterator[Tab]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_screen(browser: Any, served: Running, width: int, scheme: str) -> None:
-    """No screen has a console error, a stopped request, a finding of axe, or a line that is too wide."""
+    """No screen has an error, a stopped request, a finding of axe, too wide a line, or a tall head."""
     tab = Tab(browser, served, viewport={"width": width, "height": 900}, color_scheme=scheme)
     pictures = os.environ.get("HANSARD_TEST_SCREENSHOTS")
     for name, path in SCREENS.items():
@@ -150,6 +150,8 @@ def test_every_screen(browser: Any, served: Running, width: int, scheme: str) ->
             tab.page.wait_for_selector("pre[tabindex]:visible")
         tab.axe(name)
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert _box(tab, "h1")["height"] <= 120, name
+        assert _box(tab, ".bar")["height"] <= 90, name
         if pictures:
             tab.page.evaluate("scrollTo(0, 0)")
             tab.page.screenshot(path=f"{pictures}/{name}-{width}-{scheme}.png")
@@ -224,6 +226,10 @@ def test_a_reader_who_scrolled_up_stays_there(tab: Tab, store: Path) -> None:
     tab.page.click("#pill")
     tab.page.wait_for_selector("#pill", state="hidden")
     tab.check()
+
+
+def _box(tab: Tab, query: str) -> dict[str, float]:
+    return cast("dict[str, float]", tab.page.locator(query).bounding_box())
 
 
 def _burst(session: hansard.Session, first: int, number: int) -> None:
@@ -375,6 +381,8 @@ def test_time_moves_and_plays(tab: Tab) -> None:
     page.click("#play")
     page.wait_for_url("**at=14")
     page.wait_for_selector("#play:text-is('Play')")
+    sliders = [_box(tab, query) for query in ("#scrub input[name=at]", "#clock")]
+    assert len({(box["x"], box["width"]) for box in sliders}) == 1  # one is below the other
     page.select_option("#speed", "100")
     page.locator("#clock").press("Home")
     page.wait_for_url("**at=2026-09-21T14*")

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from importlib import metadata
 from typing import Any, Final, NamedTuple
@@ -131,7 +131,7 @@ class Scope(NamedTuple):
         cited = [
             {**self.clean(hit), "cite": _cite(hit.session, hit.seq)} for hit in hits[offset:end]
         ]
-        shown = _fitting(cited, LARGEST)
+        shown = _fitting(map(_limited, cited), LARGEST)
         end = offset + len(shown)
         following = end if end < len(hits) else None
         return {"hits": shown, "next_offset": following, **({} if shown else self._note())}
@@ -160,7 +160,7 @@ class Scope(NamedTuple):
             rows = [{**self.clean(row), "cite": _cite(row.id, row.seq)} for row in page.items]
             for row in rows:
                 row["metadata"] = _limited(row.get("metadata", {}), _MEMBER)
-            shown = _fitting(rows, LARGEST)
+            shown = _fitting(map(_limited, rows), LARGEST)
             if len(shown) == len(rows):
                 note = {} if shown else self._note()
                 return {"sessions": shown, "next": page.next, **note}
@@ -300,12 +300,15 @@ class Scope(NamedTuple):
         found = one.compare(other, at=a_at, other_at=b_at)
         compared = self.clean(found)
         lists = {key: value for key, value in compared.items() if isinstance(value, list)}
-        fits = [len(_fitting(value[_from(offset) :], _MEMBER)) + offset for value in lists.values()]
-        ends = [end for end, value in zip(fits, lists.values(), strict=True) if end < len(value)]
-        end = min(ends, default=None)
+        fits = {
+            key: _fitting(map(_limited, value[_from(offset) :]), _MEMBER)
+            for key, value in lists.items()
+        }
+        ends = {key: offset + len(fit) for key, fit in fits.items()}
+        end = min((ends[key] for key in ends if ends[key] < len(lists[key])), default=None)
         return {
             **{key: _limited(value, _MEMBER) for key, value in compared.items()},
-            **{key: _fitting(value[offset:end], _MEMBER) for key, value in lists.items()},
+            **{key: value[: end and end - offset] for key, value in fits.items()},
             "next_offset": end,
             "cite": [_cite(place.session, place.seq) for place in (found.a, found.b)],
         }
@@ -406,12 +409,12 @@ def _shortened(value: Any) -> Any:
     return value
 
 
-def _fitting(items: list[Any], size: int) -> list[Any]:
-    """Return the first items that take up to a number of bytes, but one at least."""
+def _fitting(items: Iterable[Any], size: int, least: int = 1) -> list[Any]:
+    """Return the first items that take up to a number of bytes, but at least a number of them."""
     kept: list[Any] = []
-    for item in map(_limited, items):
+    for item in items:
         size -= len(msgspec.json.encode(item))
-        if kept and size < 0:
+        if size < 0 and len(kept) >= least:
             break
         kept.append(item)
     return kept
@@ -420,19 +423,15 @@ def _fitting(items: list[Any], size: int) -> list[Any]:
 def _limited(value: Any, size: int = _ENTRY) -> Any:
     """Return a member of a result with long texts cut, and without the last items of a long list."""
     value = _shortened(value)
-    if not isinstance(value, list | dict):
-        return value
-    items = value.items() if isinstance(value, dict) else value
-    kept: list[Any] = []
-    for item in items:
-        size -= len(msgspec.json.encode(item))
-        if size < 0:
-            break
-        kept.append(item)
-    left = len(value) - len(kept)
     if isinstance(value, dict):
-        return {**dict(kept), **({"[cut]": f"{left} more members"} if left else {})}
-    return [*kept, f"[cut: {left} more items]"] if left else kept
+        members = _fitting(value.items(), size, 0)
+        left = len(value) - len(members)
+        return {**dict(members), **({"[cut]": f"{left} more members"} if left else {})}
+    if isinstance(value, list):
+        items = _fitting(value, size, 0)
+        left = len(value) - len(items)
+        return [*items, f"[cut: {left} more items]"] if left else items
+    return value
 
 
 def configuration(store: str, options: Sequence[str]) -> dict[str, Any]:

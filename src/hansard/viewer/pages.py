@@ -113,7 +113,9 @@ def sessions(site: Site, query: Query) -> dict[str, Any]:
     tree = "tree" in query
     given = {key: query.get(key, "") for key in _FILTERS}
     chosen: dict[str, Any] = {key: given[key] or None for key in ("parent", "workspace")}
-    chosen |= {key: _moment(key, given[key]) for key in ("since", "until") if given[key]}
+    chosen |= {key: _point(given[key]) for key in ("since", "until")}
+    if wrong := [key for key in ("since", "until") if isinstance(chosen[key], int | str)]:
+        raise ValueError(f"{wrong[0]} must be a date or a time, got {given[wrong[0]]!r}")
     chosen |= {"prefix": given["prefix"], "title": given["title"], "where": _where(given["where"])}
     chosen |= _SHOWN.get(given["show"], _SHOWN[""])
     page = site.store.sessions(
@@ -151,13 +153,6 @@ _SHOWN: Final[dict[str, dict[str, bool | None]]] = {
 _TREE: Final = 500
 #: Levels of a tree that are indented.
 _DEEPEST: Final = 12
-
-
-def _moment(name: str, text: str) -> datetime:
-    found = _point(text)
-    if isinstance(found, datetime):
-        return found
-    raise ValueError(f"{name} must be a date or a time, got {text!r}")
 
 
 def _where(text: str) -> dict[str, Any]:
