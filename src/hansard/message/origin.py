@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from hansard.message import values
-from hansard.message.parse import REST, ContentPart, Shape, origin_of, parse
+from hansard.message.parse import REST, ROLES, ContentPart, Shape, origin_of, parse
 
 Message = dict[str, Any]
 
@@ -223,9 +223,9 @@ def chat(message: Mapping[str, Any]) -> list[Message]:
     content = "\n".join(filter(None, texts))
     if results and not content and not calls:
         return results
-    role = parsed.role
+    role = parsed.role if parsed.role == "developer" else ROLES.get(parsed.role, parsed.role)
     if not isinstance(message.get("role"), str) and role not in {"user", "assistant", "system"}:
-        role = "assistant" if role == "model" or "type" in message else "user"
+        role = "assistant" if "type" in message else "user"
     last: Message = {"role": role, "content": content}
     return [*results, {**last, "tool_calls": calls} if calls else last]
 

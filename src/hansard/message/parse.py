@@ -8,6 +8,7 @@ Parts hold values as given. `text` and `pretty` render them for people; strings 
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple
@@ -287,7 +288,10 @@ def _members(message: Message) -> Iterator[ContentPart]:
     if "content" not in read:
         yield from _content(message.get("content"))
     yield from _named("text", "refusal", message.get("refusal"))
-    yield from _listed("parts", message.get("parts"), _part)
+    seen: Counter[tuple[str, str]] = Counter()
+    for part in _listed("parts", message.get("parts"), _part):
+        lacks_id = part.shape is Shape.GOOGLE and not part.call_id
+        yield part._replace(call_id=google_key(part, seen)) if lacks_id else part
     # Last: a framework that also writes a call as a block answers it as a chat does.
     yield from _listed("tool_calls", message.get("tool_calls"), _chat_call)
     for part in _listed("invalid_tool_calls", message.get("invalid_tool_calls"), _chat_call):
@@ -340,6 +344,13 @@ def _content(content: object) -> Iterator[ContentPart]:
             yield from _block(block, slot)
     elif content is not None:
         yield ContentPart("data", content)
+
+
+def google_key(part: ContentPart, seen: "Counter[tuple[str, str]]") -> str:
+    """Return what a call of Google's and its result share: the name, with a number after the first one."""
+    seen[part.kind, part.name] += 1
+    number = seen[part.kind, part.name]
+    return f"{part.name}-{number}" if number > 1 else part.name
 
 
 def _chat_call(call: object, slot: int) -> Iterator[ContentPart]:

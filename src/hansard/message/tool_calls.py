@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hansard.message.parse import GOOGLE, Shape, walk
+from hansard.message.parse import GOOGLE, Shape, google_key, walk
 
 Message = dict[str, Any]
 
@@ -108,13 +108,10 @@ def pairs(messages: Sequence[Mapping[str, Any]]) -> list[Pair]:
 
 
 def _halves(message: Mapping[str, Any], place: int) -> Iterator[Half]:
-    named: Counter[tuple[str, str]] = Counter()
+    seen: Counter[tuple[str, str]] = Counter()
     for part in walk(message):
-        call_id = part.call_id
-        if part.shape is Shape.GOOGLE:
-            named[part.kind, part.name] += 1
-            number = named[part.kind, part.name]
-            call_id = f"{part.name} {number}" if number > 1 else part.name
+        # Some clients return the id of a call, and others do not.
+        call_id = google_key(part, seen) if part.shape is Shape.GOOGLE else part.call_id
         if part.shape is not None:
             yield Half(part.kind == "call", call_id, part.shape, part.slot, place)
 

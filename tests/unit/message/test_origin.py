@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.message import origin
+from tests.unit.message.frameworks import Google
 from tests.unit.message.test_parse import SHAPES
 
 Json = dict[str, Any]
@@ -155,7 +156,7 @@ CHATS: dict[str, list[Json]] = {
     "block result of blocks": [chat("tool", "a\n[image]", "t")],
     "block of the provider's": [chat("assistant", "[web_search]")],
     "entry that is not a message": [chat("assistant", "")],
-    "google call": [chat("model", "", ("c", "f", '{"a": 1}'))],
+    "google call": [chat("assistant", "", ("c", "f", '{"a": 1}'))],
     "google data": [chat("user", "[inline_data]")],
     "adk event": [chat("assistant", "so")],
     "pydantic system": [chat("system", "be")],
@@ -175,6 +176,21 @@ def test_every_shape_reads_as_a_chat(name: str) -> None:
     message = SHAPES[name][0]
     assert origin.chat(message) == CHATS[name]
     assert origin.chat(message)[-1] == CHATS[name][-1]
+
+
+def test_calls_of_google_without_ids_read_as_a_chat() -> None:
+    """Google's turns are the assistant's; parallel calls of one tool have ids that their results share."""
+    talk = [*Google.turn("hi", ["a", "b"], [])]
+    read = origin.conversation(talk)
+    assert [message["role"] for message in read] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+    assert [call["id"] for call in read[1]["tool_calls"]] == ["f0", "f0-2"]
+    assert [message["tool_call_id"] for message in read[2:4]] == ["f0", "f0-2"]
 
 
 def test_arguments_are_stored_once() -> None:

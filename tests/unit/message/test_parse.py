@@ -101,7 +101,7 @@ SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
         "model", [("call", '{"a": 1}', "f", "c")]),
     "google result": ({"role": "user",
         "parts": [{"functionResponse": {"name": "f", "response": {"r": 1}}}]},
-        "user", [("result", '{"r": 1}', "f", "")]),
+        "user", [("result", '{"r": 1}', "f", "f")]),
     "google data": ({"role": "user", "parts": [{"inline_data": {"mime_type": "image/png", "data": "x"}}]},
         "user", [("data", '{"inline_data": {"mime_type": "image/png", "data": "x"}}')]),
     "adk event": ({"author": "bot", "content": {"role": "model", "parts": [{"text": "so"}]}},
