@@ -1,16 +1,18 @@
 """`hansard demo`: concurrent writers, a kill, a fork, a revert, damage and compaction, on a real store.
 
 Each scene announces what it does, does it, and prints the outcome; the figures are also returned. The
-processes and the kill are real. `python -m hansard.cli.commands.demo` is one of the processes.
+processes and the kill are real.
 """
 
 import itertools
+import multiprocessing
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+from ctypes import c_int
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -130,9 +132,9 @@ def _writers(stage: _Stage) -> Figures:
         seen.setdefault(message["writer"], []).append(message["number"])
     kept = all(
         seen[number] == list(range(len(seen[number]))) and len(seen[number]) >= count
-        for number, count in acknowledged.items()
+        for number, count in enumerate(acknowledged)
     )
-    total, first = sum(acknowledged.values()), acknowledged[0]
+    total, first = sum(acknowledged), acknowledged[0]
     stage.say(f"acknowledged: {total:,}, stored: {session.seq:,}, in {took:.1f} s")
     stage.say(f"the killed writer had {first:,} acknowledged; {len(seen[0]):,} are stored")
     stage.say(f"nothing acknowledged lost, nothing duplicated, each writer's order kept: {kept}")
@@ -144,50 +146,41 @@ def _writers(stage: _Stage) -> Figures:
     return {"writers": WRITERS, "acknowledged": total, "stored": stored}
 
 
-def _run_writers(path: Path) -> dict[int, int]:
-    """Run the writers; return how many messages of each were acknowledged."""
+def _run_writers(path: Path) -> list[int]:
+    """Run the writers, and kill the first; return how many messages of each were acknowledged."""
+    # Each is a new Python, as independent programs are.
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(WRITERS)
+    # Without locks: the killed writer would not release its own.
+    counts = [context.RawValue("i", 0) for _ in range(WRITERS)]
     processes = [
-        subprocess.Popen(  # noqa: S603 - this very module
-            [sys.executable, "-m", __name__, str(path), str(number)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(WRITERS)
+        context.Process(target=_write, args=(path, number, start, count))
+        for number, count in enumerate(counts)
     ]
-    acknowledged: dict[int, int] = {}
     try:
         for process in processes:
-            process.stdout.readline()  # type: ignore[union-attr] # ready
+            process.start()
+        while counts[0].value < EACH // 4 and processes[0].is_alive():
+            time.sleep(0.001)
+        processes[0].kill()
         for process in processes:
-            process.stdin.write("go\n")  # type: ignore[union-attr]
-            process.stdin.flush()  # type: ignore[union-attr]
-        victim = processes[0]
-        # The victim prints how many were acknowledged, line by line, and is killed early.
-        for line in victim.stdout or ():
-            acknowledged[0] = int(line)
-            if acknowledged[0] == EACH // 4:
-                victim.kill()
-        for number, process in enumerate(processes[1:], 1):
-            output, _ = process.communicate(timeout=_PATIENCE)
-            acknowledged[number] = int(output.split()[-1])
+            process.join(_PATIENCE)
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
-    return acknowledged
+            process.join()
+    return [count.value for count in counts]
 
 
-def _write(path: str, number: int) -> None:
-    """Run one of the writers."""
+def _write(path: Path, number: int, start: Barrier, acknowledged: c_int) -> None:
+    """Run one of the writers; `acknowledged` gets the number of its messages that are stored."""
     with hansard.open(path, durability="os") as store:
         session = store.session("meeting")
-        print("ready", flush=True)  # noqa: T201 - to the process that waits
-        sys.stdin.readline()
+        start.wait(_PATIENCE)
         # The first one never ends: it is always in the middle of its work when it is killed.
         for place in range(EACH) if number else itertools.count():
             session.add_message({"role": "user", "writer": number, "number": place})
-            print(place + 1, flush=True)  # noqa: T201 - likewise
+            acknowledged.value = place + 1
 
 
 def _revert(stage: _Stage) -> None:
@@ -275,6 +268,3 @@ _SCENES: Final = (
     _compaction,
     _verify,
 )
-
-if __name__ == "__main__":
-    _write(sys.argv[1], int(sys.argv[2]))
