@@ -12,7 +12,7 @@ import termios
 import tty
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -53,6 +53,7 @@ _TOGETHER: Final = 0.05
 _CHECK_SIZE: Final = 0.2
 
 
+@dataclass
 class Stepper:
     """Shows events one by one, controlled by keys.
 
@@ -64,40 +65,40 @@ class Stepper:
         full: do not truncate.
     """
 
-    def __init__(
-        self,
-        screen: Screen,
-        session: "hansard.Session",
-        seqs: list[int],
-        mark: Callable[[int], str],
-        *,
-        full: bool,
-    ) -> None:
-        self._screen = screen
-        self._session = session
-        self._seqs = seqs
-        self._mark = mark
-        self._full = full
-        self._place = 0
-        #: The line of the event at the top, the last line that can be there, and the lines of a page.
-        self._top = self._bottom = 0
-        self._page = 1
-        #: What is being typed: a number or, after `/`, a text; the last text searched; a note until a key.
-        self._typed = self._wanted = self._note = ""
+    _screen: Screen
+    _session: "hansard.Session"
+    _seqs: list[int]
+    _mark: Callable[[int], str]
+    _full: bool
+    _place: int = 0
+    #: The line of the event at the top, the last line that can be there, and the lines of a page.
+    _top: int = 0
+    _bottom: int = 0
+    _page: int = 1
+    #: What is being typed: a number or, after `/`, a text; the last text searched; a note until a key.
+    _typed: str = ""
+    _wanted: str = ""
+    _note: str = ""
 
     def run(self) -> None:
         """Draw the screen and act on each key, until one quits."""
         if not self._seqs:
             self._screen.line("no such events")
             return
-        with _cbreak(), self._screen.console.screen(hide_cursor=True):
-            self._draw()
-            for key in _keys(self._screen):
-                if key != _RESIZED:
+        before = termios.tcgetattr(sys.stdin)
+        # Each key comes without Enter and without echo. Ctrl-C still interrupts.
+        tty.setcbreak(sys.stdin)
+        try:
+            with self._screen.console.screen(hide_cursor=True):
+                self._draw()
+                for key in _keys(self._screen):
                     if key in _LEAVE and not self._typed.startswith("/"):
                         return
-                    self._press(key)
-                self._draw()
+                    if key != _RESIZED:
+                        self._press(key)
+                    self._draw()
+        finally:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
     def _press(self, key: str) -> None:
         self._note = ""
@@ -188,17 +189,6 @@ class Stepper:
         console.print(
             self._screen.text((shorten(text, width), style)), end=end, overflow="crop", no_wrap=True
         )
-
-
-@contextmanager
-def _cbreak() -> Iterator[None]:
-    """Deliver each key without Enter and without echo. Ctrl-C still interrupts."""
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _keys(screen: Screen) -> Iterator[str]:

@@ -106,7 +106,7 @@ def replay(
             from hansard.cli.stepper import Stepper
 
             seqs = [event.seq for event in chosen]
-            Stepper(call.screen, session, seqs, printer.mark, full=full).run()
+            Stepper(call.screen, session, seqs, printer.mark, full).run()
             return
         _play(call, chosen, printer, speed)
     if omitted:
@@ -143,29 +143,23 @@ def _without_bookkeeping(
 
 def marks(session: "hansard.Session") -> Callable[[int], str]:
     """Return what tells of each message whether it was reverted, or replaced by a summary or a clear."""
-    controls = [event for event in session.events() if event.kind in _MARKING]
-    reverts = [event for event in controls if event.kind == "session.reverted"]
     #: What reverts leave: first seqs, excluded, and last ones; the last range first.
     live: list[tuple[int, int]] = []
-    end = session.seq
-    for revert in reversed(reverts):
-        if revert.seq <= end:
-            live.append((revert.seq, end))
-            end = min(_number(revert, "seq"), revert.seq - 1)
-    live = [(0, end), *reversed(live)]
-
-    def is_live(seq: int) -> bool:
-        place = bisect_left(live, (seq, 0)) - 1
-        return place >= 0 and seq <= live[place][1]
-
-    bound = 0
-    for event in controls:
-        if event.kind != "session.reverted" and is_live(event.seq):
+    end, bound = session.seq, 0
+    for event in reversed([event for event in session.events() if event.kind in _MARKING]):
+        if event.seq > end:
+            continue  # reverted
+        if event.kind == "session.reverted":
+            live.append((event.seq, end))
+            end = min(_number(event, "seq"), event.seq - 1)
+        else:
             summary = event.kind == "summary.added"
             bound = max(bound, _number(event, "upto") if summary else event.seq)
+    live = [(0, end), *reversed(live)]
 
     def mark(seq: int) -> str:
-        if not is_live(seq):
+        place = bisect_left(live, (seq, 0)) - 1
+        if place < 0 or seq > live[place][1]:
             return "reverted"
         return "superseded" if seq <= bound else ""
 
