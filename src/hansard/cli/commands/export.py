@@ -78,7 +78,8 @@ def command(
     *,
     force: bool,
     unredacted: bool,
-    **options: Any,
+    format: str | None,
+    view: str | None,
 ) -> None:
     """Export sessions to files.
 
@@ -92,20 +93,21 @@ def command(
     into = output is not None and (output.endswith("/") or Path(output).is_dir())
     several = into or len(session_ids) > 1
     ending = "" if output is None or into else Path(output).suffix.lower()
-    format = options["format"] or ("jsonl" if several else _FORMATS.get(ending, "jsonl"))
-    format = options["format"] = "markdown" if format == "md" else format
+    format = format or ("jsonl" if several else _FORMATS.get(ending, "jsonl"))
+    format = "markdown" if format == "md" else format
     if len(session_ids) > 1 and (output is None or (ending in _FORMATS and format != "site")):
         raise click.UsageError("several sessions need a directory: -o DIRECTORY/")
     if output is None and screen.json and format != "jsonl":
         raise click.UsageError(f"--json with {format} needs -o FILE")
     if output is None and (format == "site" or (format == "parquet" and sys.stdout.isatty())):
         raise click.UsageError(f"--as {format} needs -o {_PLACES[format]}")
-    options["redacted"] = not unredacted
+    view = view or ("model" if format in exporters.KINDS else "history")
+    options = {"redacted": not unredacted, "view": view}
     written: list[tuple[str, Path, int]] = []
     with call.reading() as store:
         sessions = [session_of(store, session_id) for session_id in session_ids]
         if output is None:
-            _print(screen, _exported(sessions[0], options))
+            _print(screen, _exported(sessions[0], format, options))
             return
         if format == "site":
             names = {session.id: _name_of(session.id) for session in sessions}
@@ -120,7 +122,9 @@ def command(
             # All are checked before one is written.
             _refuse_existing(path, force=force)
         for session, path in zip(sessions, paths, strict=True):
-            pieces = screen.counted(session.id, _exported(session, options), session.seq, "events")
+            pieces = screen.counted(
+                session.id, _exported(session, format, options), session.seq, "events"
+            )
             written.append((session.id, path, _write(path, pieces, force=force)))
     files = [{"session": id, "file": str(path), "bytes": count} for id, path, count in written]
     screen.document({"written": files, "redacted": not unredacted})
@@ -130,15 +134,13 @@ def command(
         screen.note(f"{many(len(written), 'file')} may contain credentials (--unredacted)")
 
 
-def _exported(session: "hansard.Session", options: dict[str, Any]) -> Iterator[bytes]:
-    format, view = options["format"], options["view"]
-    if format in exporters.KINDS:
-        given = {"redacted": options["redacted"], "view": view or "model"}
-        try:
-            return exporters.export(session, format, **given)
-        except ImportError as error:
-            raise click.ClickException(str(error)) from error
-    return session.export(**{**options, "view": view or "history"})
+def _exported(session: "hansard.Session", format: Any, options: dict[str, Any]) -> Iterator[bytes]:
+    if format not in exporters.KINDS:
+        return session.export(format=format, **options)
+    try:
+        return exporters.export(session, format, **options)
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _print(screen: Screen, pieces: Iterator[bytes]) -> None:
@@ -189,8 +191,7 @@ def _write_site(
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
     try:
-        given = {"redacted": options["redacted"], "view": options["view"] or "history"}
-        written = bundle.write(store, names, temporary, **given)
+        written = bundle.write(store, names, temporary, **options)
         temporary.replace(path)
     except OSError as error:
         if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:

@@ -162,10 +162,8 @@ def copy(
             call.screen.progress("copying", unit="sessions") as progress,
         ):
             report = here.copy_to(there, session_ids or None, prefix=prefix, progress=progress)
-    names = ("sessions", "found", "ancestors", "failed")
-    call.screen.document(
-        {"copied": report.events, **{name: getattr(report, name) for name in names}}
-    )
+    shown = msgspec.structs.asdict(report)
+    call.screen.document({"copied": shown.pop("events"), **shown})
     found = f"; {many(report.found, 'event')} existed" if report.found else ""
     call.screen.line(
         f"{many(report.sessions, 'session')}, {many(report.events, 'event')} copied and compared{found}"

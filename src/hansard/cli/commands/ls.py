@@ -66,8 +66,8 @@ _PAST: Final = "│  "
 @click.option("--parent", type=arguments.SESSION, help="Only forks of this session")
 @click.option("--archived", is_flag=True, help="Only archived sessions")
 @click.option("-a", "--all", "everything", is_flag=True, help="Include archived sessions")
-@click.option("--held", is_flag=True, help="Only sessions under a legal hold")
-@click.option("--damaged", is_flag=True, help="Only damaged sessions")
+@click.option("--held", is_flag=True, default=None, help="Only sessions under a legal hold")
+@click.option("--damaged", is_flag=True, default=None, help="Only damaged sessions")
 @click.option(
     "--sort",
     type=click.Choice(list(_ORDERS)),
@@ -90,8 +90,6 @@ def ls(
     *,
     archived: bool,
     everything: bool,
-    damaged: bool,
-    held: bool,
     reverse: bool,
     tree: bool,
     **filters: Any,
@@ -108,9 +106,8 @@ def ls(
     if tree and (limit or cursor):
         raise click.UsageError("--tree excludes --limit and --cursor")
     filters["where"] = dict(where)
-    filters["archived"] = True if archived else None if everything or damaged or held else False
-    filters["held"] = True if held else None
-    filters["damaged"] = True if damaged else None
+    everything = everything or filters["damaged"] or filters["held"]
+    filters["archived"] = True if archived else None if everything else False
     order = _ORDERS[sort or "updated"]
     if reverse:
         order = order[1:] if order[0] == "-" else f"-{order}"
