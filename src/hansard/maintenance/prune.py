@@ -15,27 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard import clock
+from hansard import clock, errors
 from hansard.backend.contract import AUDIT, AppendRequest, Backend
-from hansard.errors import (
-    DAMAGED,
-    UNREADABLE,
-    Held,
-    InUse,
-    LockTimeout,
-    ReadOnly,
-    SeqConflict,
-    SessionDeleted,
-    SessionNotFound,
-)
+from hansard.event import kinds
 from hansard.event.event import Event, NewEvent
-from hansard.event.kinds import (
-    RETENTION_SET,
-    SESSION_ARCHIVED,
-    SESSION_DELETED,
-    SESSION_KEPT,
-    SESSION_PRUNED,
-)
 from hansard.index import SessionInfo, index
 from hansard.index.catalog import Description, describe
 from hansard.index.listing import SessionFilter
@@ -101,7 +84,7 @@ def prune(
         other = "all_workspaces" if options.all_workspaces else "purge_trash"
         raise ValueError(f"workspace and {other} exclude each other")
     if not dry_run and backend.read_only:
-        raise ReadOnly(
+        raise errors.ReadOnly(
             f"{backend.where}: store is read-only; pass dry_run=True, or reopen without read_only=True"
         )
     plan = _Plan(backend, filters, options)
@@ -232,14 +215,14 @@ class _Plan:
         """Decide about a session again; return it if it can be moved."""
         try:
             self._decide(self._by_log(session_id))
-        except (SessionDeleted, *UNREADABLE) as error:
+        except (errors.SessionDeleted, *errors.UNREADABLE) as error:
             self.kept[session_id] = f"cannot be read: {error}"
         return None if session_id in self.kept else self.doomed[session_id]
 
     def _by_log(self, session_id: str) -> Description:
         found = describe(self._backend, session_id, self._graph)
         if found is None:
-            raise SessionDeleted(f"session {session_id!r} is missing")
+            raise errors.SessionDeleted(f"session {session_id!r} is missing")
         log = self._backend.log(session_id).reader()
         updated = max(found.info.updated_stamp, latest_activity(log, found.info.seq))
         return found._replace(info=msgspec.structs.replace(found.info, updated_stamp=updated))
@@ -303,7 +286,7 @@ class _Plan:
                 info.archived or info.metadata.get(PINNED)
             )
             if is_wanted and session_id not in self.doomed:
-                with suppress(SessionDeleted, *UNREADABLE):
+                with suppress(errors.SessionDeleted, *errors.UNREADABLE):
                     now = self._by_log(session_id).info
                     if now.updated_stamp < cutoff and not now.archived:
                         found.append(now)
@@ -337,7 +320,7 @@ def _prune_one(backend: Backend, plan: _Plan, session_id: str, facts: dict[str, 
         return  # a fork of it was kept
     record = announce(
         backend,
-        SESSION_PRUNED,
+        kinds.SESSION_PRUNED,
         session=session_id,
         seq=info.seq,
         updated=info.updated_stamp,
@@ -347,24 +330,24 @@ def _prune_one(backend: Backend, plan: _Plan, session_id: str, facts: dict[str, 
         with refusals_recorded(backend, [record]):
             check = partial(hold.check, backend, session_id)
             backend.delete(session_id, expected_seq=info.seq, timeout=0.0, check=check)
-    except SeqConflict:
+    except errors.SeqConflict:
         plan.spare(session_id, "appended to by another process")
-    except Held:
+    except errors.Held:
         plan.spare(session_id, "held")
-    except LockTimeout:
+    except errors.LockTimeout:
         plan.spare(session_id, "being written to")
-    except (SessionDeleted, SessionNotFound):
+    except (errors.SessionDeleted, errors.SessionNotFound):
         plan.spare(session_id, "deleted by another process")
-    except DAMAGED as error:
+    except errors.DAMAGED as error:
         plan.spare(session_id, f"cannot be read: {error}")
 
 
 def _archive_one(backend: Backend, plan: _Plan, info: SessionInfo) -> bool:
     """Archive a session, if it has not changed since it was checked."""
-    draft = NewEvent(SESSION_ARCHIVED, b"{}", control=True)
+    draft = NewEvent(kinds.SESSION_ARCHIVED, b"{}", control=True)
     try:
         backend.log(info.id).append(AppendRequest([draft], expected_seq=info.seq))
-    except (SeqConflict, LockTimeout, SessionDeleted, *UNREADABLE):
+    except (errors.SeqConflict, errors.LockTimeout, errors.SessionDeleted, *errors.UNREADABLE):
         plan.kept.setdefault(info.id, "changed by another process")
         return False
     return True
@@ -413,7 +396,7 @@ class _Purges:
         """Purge a session; return whether that was possible."""
         try:
             purge(self._backend, session_id, partial(self._check, session_id))
-        except (Held, InUse, LockTimeout, SessionNotFound):
+        except (errors.Held, errors.InUse, errors.LockTimeout, errors.SessionNotFound):
             kept[session_id] = "changed by another process"
             return False
         return True
@@ -427,9 +410,9 @@ class _Purges:
         """Return why a session stays in the trash; empty if it does not."""
         try:
             hold.check(self._backend, session_id)
-        except Held:
+        except errors.Held:
             return "held"
-        except UNREADABLE as error:
+        except errors.UNREADABLE as error:
             return f"cannot be read: {error}"
         since = self._since(session_id)
         if since is None:
@@ -446,9 +429,9 @@ class _Purges:
     def _add(self, event: Event) -> None:
         session_id, self._read = str(event.data.get("session")), event.seq
         self._before[event.seq] = (session_id, self._deleted.get(session_id))
-        if event.kind in {SESSION_DELETED, SESSION_PRUNED}:
+        if event.kind in {kinds.SESSION_DELETED, kinds.SESSION_PRUNED}:
             self._deleted[session_id] = event.stamp
-        elif event.kind == SESSION_KEPT:
+        elif event.kind == kinds.SESSION_KEPT:
             # The operation was refused.
             refused, since = self._before.get(event.data.get("record", 0), (session_id, None))
             self._deleted.pop(refused, None)
@@ -467,7 +450,7 @@ def policy_of(backend: Backend) -> dict[str, Any]:
         return {}  # it may name ids outside of the scope
     for chunk in backend.unscoped.internal(AUDIT).reader().read(back=True):
         for event in reversed(chunk.events()):
-            if event.kind == RETENTION_SET:
+            if event.kind == kinds.RETENTION_SET:
                 return event.data
     return {}
 
@@ -483,4 +466,4 @@ def set_policy(backend: Backend, options: dict[str, Any]) -> None:
     seconds = {
         name: one.total_seconds() for name, one in options.items() if isinstance(one, timedelta)
     }
-    announce(backend, RETENTION_SET, **options | seconds)
+    announce(backend, kinds.RETENTION_SET, **options | seconds)
