@@ -29,6 +29,7 @@ from hansard.backend.contract import AppendRequest, Backend, Log
 from hansard.errors import InvalidEvent, SeqConflict, SessionExists
 from hansard.event import codec, kinds, secrets
 from hansard.event.event import Event, NewEvent
+from hansard.importers.foreign_json import member
 from hansard.importers.source import (
     MALFORMED,
     PLACES,
@@ -84,7 +85,13 @@ class _Entry(NamedTuple):
         """Return the event to append, after imports with these records."""
         if self.at is None:
             return _draft(self.kind, self.data, self.time)
-        place = {PLACES[self.kind]: _seq_of(self.at, records)}
+        found = (
+            seq + self.at - record["before"]
+            for seq, record in reversed(records)
+            if record["before"] < self.at <= record["items"]
+        )
+        # 0 is the point before the first item.
+        place = {PLACES[self.kind]: next(found, 0)}
         return _draft(self.kind, {**codec.decode(self.data), **place}, self.time)
 
 
@@ -175,11 +182,11 @@ def _stored(item: Item) -> tuple[bytes, bool]:
         data, _ = secrets.redact(data)
     try:
         return _encoded(item.kind, data), True
-    except InvalidEvent as error:
-        try:
-            return _encoded(item.kind, _without_surrogates(data)), False
-        except InvalidEvent:
-            raise error from None
+    except InvalidEvent:
+        repaired = _without_surrogates(data)
+        if repaired == data:
+            raise
+        return _encoded(item.kind, repaired), False
 
 
 def _encoded(kind: str, data: dict[str, Any]) -> bytes:
@@ -203,22 +210,11 @@ def _without_surrogates(value: Any) -> Any:
 _Records = list[tuple[int, dict[str, Any]]]
 
 
-def _seq_of(item: int, records: _Records) -> int:
-    """Return the seq of an item, counted from 1; 0 for the point before the first."""
-    for seq, record in reversed(records):
-        if record["before"] < item <= record["items"]:
-            return int(seq + item - record["before"])
-    return 0
-
-
 def _record(event: Event) -> dict[str, Any] | None:
     if event.kind not in {kinds.METADATA_SET, kinds.SESSION_CREATED}:
         return None
-    metadata = event.data.get("metadata")
-    found = metadata.get(IMPORTED) if isinstance(metadata, dict) else None
-    if not isinstance(found, dict):
-        return None
-    good = all(type(found.get(name)) is int for name in ("before", "items", "closing"))
+    found: dict[str, Any] | None = member(event.data, "metadata", IMPORTED)
+    good = all(type(member(found, name)) is int for name in ("before", "items", "closing"))
     return found if good else None
 
 
