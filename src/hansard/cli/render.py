@@ -363,7 +363,8 @@ def _point(parent: str, seq: int, label: str | None) -> str:
     return f"{parent} at {seq}" + (f" ({label})" if label else "")
 
 
-def _held(what: str, data: dict[str, Any]) -> str:
+def _reasoned(what: str, data: dict[str, Any]) -> str:
+    """Return what was done, for which fork if it names one, and why if that is known."""
     whose = f" for the fork {data['fork']}" if data.get("fork") else ""
     return what + whose + (f": {data['reason']}" if data.get("reason") else "")
 
@@ -382,9 +383,7 @@ _SENTENCES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
         if data.get("over")
         else "stream part, left out by an export"
     ),
-    "message.redacted": lambda data: (
-        f"redacted message {data['seq']}" + (f": {data['reason']}" if data.get("reason") else "")
-    ),
+    "message.redacted": lambda data: _reasoned(f"redacted message {data['seq']}", data),
     "metadata.set": lambda data: f"metadata: {_metadata(data)}",
     "session.archived": lambda data: (
         "archived" if data.get("archived", True) else "no longer archived"
@@ -395,8 +394,8 @@ _SENTENCES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "session.forked": lambda data: (
         f"forked from {_point(data['parent'], data['seq'], data.get('label'))}"
     ),
-    "session.held": lambda data: _held("held", data),
-    "session.released": lambda data: _held("released", data),
+    "session.held": lambda data: _reasoned("held", data),
+    "session.released": lambda data: _reasoned("released", data),
     "session.repaired": lambda data: (
         f"repaired: {many(count_seqs(data.get('lost', ())), 'event')} lost"
     ),
