@@ -17,7 +17,6 @@ LEVELS = {
     "doctor": {"cli/commands", "maintenance"},
     "langgraph": {"adapters", "importers"},
     "log": {"backend/local", "backend/postgres"},
-    "mcp": {"cli/commands", "viewer"},
     "openai_agents": {"adapters", "importers"},
     "pydantic_ai": {"adapters", "importers"},
     "search": {"cli/commands", "index"},

@@ -30,7 +30,7 @@ def test_the_wheel_holds_the_product_only(tmp_path: Path) -> None:
     modules = {name.parts[1].removesuffix(".py") for name in names if name.parts[0] == "hansard"}
     assert sorted(modules) == MODULES
     assert Path("hansard/event/vendor_keys.txt") in names
-    served = ("hansard/viewer/", "hansard/cli/commands/serve.py", "hansard/cli/commands/mcp.py")
+    served = ("hansard/viewer/", "hansard/cli/commands/serve.py")
     assert 0 < sum(size for name, size in sizes.items() if name.startswith(served)) <= 150_000
 
 
@@ -38,7 +38,7 @@ def test_only_the_page_and_mcp_import_their_packages() -> None:
     """Opening a store, and every command but `serve` and `mcp`, import nothing of the extras web and mcp."""
     code = """
 import sys
-import hansard, hansard.aio, hansard.cli.app, hansard.cli.commands.serve, hansard.cli.commands.mcp
+import hansard, hansard.aio, hansard.cli.app, hansard.cli.commands.serve
 with hansard.open("memory:") as store:
     store.session("a").add_message({"role": "user", "content": "x"})
     b"".join(store.session("a").export("html"))

@@ -53,7 +53,7 @@ COMMANDS: Final = {
     "import": CommandEntry("Transfer", "Import sessions from files or programs", "importing"),
     "copy": CommandEntry("Transfer", "Copy sessions between stores", "importing"),
     "serve": CommandEntry("Serve", "Show sessions on a local web page"),
-    "mcp": CommandEntry("Serve", "Serve sessions to agents over MCP"),
+    "mcp": CommandEntry("Serve", "Serve sessions to agents over MCP", "serve"),
     "demo": CommandEntry("Demo", "Run a demo on a real store"),
 }
 
