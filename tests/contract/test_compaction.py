@@ -76,7 +76,7 @@ def test_a_compacted_session_continues(context: Context) -> None:
         append(log, [message("x")], expected_seq=11)
     (event,) = append(log, [message("next")], expected_seq=12)
     assert event.seq == 13
-    assert log.wait(12, 1.0)
+    assert log.wait(12, 60.0)
     assert everything(log, 12) == [event]
 
 

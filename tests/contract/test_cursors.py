@@ -31,13 +31,15 @@ from tests.contract.backends import (
 from tests.contract.test_keeping import BAD_IDS, IDS
 
 
-def _keep(backend: Backend, name: str, positions: dict[str, int]) -> None:
+def keep(backend: Backend, name: str, positions: dict[str, int]) -> None:
+    """Open a cursor, move it and close it."""
     cursor = Cursor(backend, name)
     cursor.move(positions)
     cursor.close()
 
 
-def _kept(backend: Backend, name: str) -> dict[str, int]:
+def positions_of(backend: Backend, name: str) -> dict[str, int]:
+    """Return the positions of a cursor."""
     cursor = Cursor(backend, name)
     positions = cursor.positions
     cursor.close()
@@ -71,12 +73,12 @@ def test_a_cursor_is_where_it_was_left(context: Context) -> None:
     cursor.move({"s": 5, "t": 1})
     cursor.move({"u": 2**63 - 1})
     cursor.close()
-    assert _kept(context.backend, "c") == {"s": 5, "t": 1, "u": 2**63 - 1}
+    assert positions_of(context.backend, "c") == {"s": 5, "t": 1, "u": 2**63 - 1}
 
 
 def test_what_is_forgotten_is_unknown(context: Context) -> None:
     """A forgotten session has no position; what a caller passed or got does not move a cursor."""
-    _keep(context.backend, "c", {"s": 5, "t": 6, "u": 7})
+    keep(context.backend, "c", {"s": 5, "t": 6, "u": 7})
     cursor = Cursor(context.backend, "c")
     given: dict[str, int | None] = {"s": None, "never known": None, "t": 8}
     cursor.move(given)
@@ -84,7 +86,7 @@ def test_what_is_forgotten_is_unknown(context: Context) -> None:
     cursor.positions["u"] = 9
     assert cursor.positions == {"t": 8, "u": 7}
     cursor.close()
-    assert _kept(context.backend, "c") == {"t": 8, "u": 7}
+    assert positions_of(context.backend, "c") == {"t": 8, "u": 7}
 
 
 def test_a_move_of_many_sessions_is_one_append(context: Context) -> None:
@@ -99,7 +101,7 @@ def test_a_move_of_many_sessions_is_one_append(context: Context) -> None:
     cursor.move({"unknown": None})
     assert log.reader().head() == head
     cursor.close()
-    assert _kept(context.backend, "c") == many
+    assert positions_of(context.backend, "c") == many
 
 
 def test_a_log_of_many_moves_stays_small(context: Context) -> None:
@@ -117,7 +119,7 @@ def test_a_log_of_many_moves_stays_small(context: Context) -> None:
     assert head is not None
     assert head.seq >= 1_500
     cursor.close()
-    assert _kept(context.backend, "c") == kept
+    assert positions_of(context.backend, "c") == kept
 
 
 def test_cursors_are_kept_apart(context: Context) -> None:
@@ -125,10 +127,12 @@ def test_cursors_are_kept_apart(context: Context) -> None:
     assert cursors(context.backend) == []
     append(context.log("s"), [message("m")])
     for number, name in enumerate(IDS):
-        _keep(context.backend, name, {name: number, "s": 1})
+        keep(context.backend, name, {name: number, "s": 1})
     assert cursors(context.backend) == sorted(IDS)
     for number, name in enumerate(IDS):
-        assert _kept(context.backend, name) == {name: number, "s": 1}, f"positions of {name!r:.60}"
+        assert positions_of(context.backend, name) == {name: number, "s": 1}, (
+            f"positions of {name!r:.60}"
+        )
 
 
 def test_internal_logs_are_no_sessions(context: Context) -> None:
@@ -136,9 +140,9 @@ def test_internal_logs_are_no_sessions(context: Context) -> None:
     append(context.log("s"), [message("m")])
     changed = context.backend.changed("")
     changed.done()
-    _keep(context.backend, "c", {"s": 1})
+    keep(context.backend, "c", {"s": 1})
     assert drop_cursor(context.backend, "c")
-    _keep(context.backend, "d", {"s": 1})
+    keep(context.backend, "d", {"s": 1})
     assert list(context.backend.ids()) == ["s"]
     assert list(context.backend.ids(trash=True)) == []
     assert set(context.backend.stamps()) == {"s"}
@@ -160,13 +164,13 @@ def test_a_follower_does_not_follow_itself(context: Context) -> None:
 
 def test_a_dropped_cursor_begins_again(context: Context) -> None:
     """A dropped cursor is not listed and has no positions; dropping it again returns False."""
-    _keep(context.backend, "c", {"s": 5})
-    _keep(context.backend, "d", {"s": 6})
+    keep(context.backend, "c", {"s": 5})
+    keep(context.backend, "d", {"s": 6})
     assert drop_cursor(context.backend, "c")
     assert not drop_cursor(context.backend, "c")
     assert cursors(context.backend) == ["d"]
-    assert _kept(context.backend, "c") == {}
-    assert _kept(context.backend, "d") == {"s": 6}
+    assert positions_of(context.backend, "c") == {}
+    assert positions_of(context.backend, "d") == {"s": 6}
 
 
 def test_bad_names_of_cursors_are_refused(context: Context) -> None:
@@ -186,14 +190,14 @@ def test_one_consumer_has_a_cursor_at_a_time(context: Context) -> None:
         Cursor(context.backend, "c")
     with pytest.raises(LockTimeout):
         drop_cursor(context.backend, "c")
-    _keep(context.backend, "C", {"s": 9})
+    keep(context.backend, "C", {"s": 9})
     cursor.move({"s": 2})
     cursor.close()
-    assert _kept(context.backend, "c") == {"s": 2}
+    assert positions_of(context.backend, "c") == {"s": 2}
     # One that was never closed, and to which no reference is left, is in no one's way.
     cursor = Cursor(context.backend, "c")
     del cursor
-    assert _kept(context.backend, "c") == {"s": 2}
+    assert positions_of(context.backend, "c") == {"s": 2}
 
 
 def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
@@ -248,7 +252,7 @@ def test_handles_share_cursors(context: Context) -> None:
     assert theirs.positions == {"s": 4}
     theirs.move({"s": 5})
     theirs.close()
-    assert _kept(context.backend, "c") == {"s": 5}
+    assert positions_of(context.backend, "c") == {"s": 5}
     assert drop_cursor(other, "c")
     assert cursors(context.backend) == []
 
@@ -265,7 +269,7 @@ def test_opening_fences_every_earlier_holder(context: Context) -> None:
     assert second.positions == {"s": 1}
     second.move({"s": 7})
     second.close()
-    assert _kept(context.backend, "c") == {"s": 7}
+    assert positions_of(context.backend, "c") == {"s": 7}
 
 
 def test_a_replaced_log_names_its_holder(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +286,7 @@ def test_a_replaced_log_names_its_holder(context: Context, monkeypatch: pytest.M
     assert second.positions == {"s": 6}
     second.move({"s": 7})
     second.close()
-    assert _kept(context.backend, "c") == {"s": 7}
+    assert positions_of(context.backend, "c") == {"s": 7}
 
 
 def test_a_late_move_of_its_own_is_no_rival(context: Context) -> None:
@@ -294,7 +298,7 @@ def test_a_late_move_of_its_own_is_no_rival(context: Context) -> None:
     cursor.move({"s": 3})
     assert cursor.positions == {"s": 3, "t": 1}
     cursor.close()
-    assert _kept(context.backend, "c") == {"s": 3, "t": 1}
+    assert positions_of(context.backend, "c") == {"s": 3, "t": 1}
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
@@ -320,7 +324,7 @@ def test_after_an_error_the_log_tells(
     expected = {"s": 2 if kept else 1, "t": 1}
     assert cursor.positions == expected
     cursor.close()
-    assert _kept(context.backend, "c") == expected
+    assert positions_of(context.backend, "c") == expected
 
 
 def test_a_dropped_cursor_is_not_created_again(
@@ -346,7 +350,7 @@ def test_a_dropped_cursor_is_not_created_again(
             with pytest.raises(LockTimeout, match="dropped"):
                 cursor.move({"s": 3})
     assert cursors(context.backend) == []
-    assert _kept(context.backend, "c") == {}
+    assert positions_of(context.backend, "c") == {}
 
 
 def test_a_replaced_log_continues(context: Context) -> None:

@@ -13,6 +13,7 @@ from hansard.backend.local.log import LocalLog
 from hansard.errors import Damaged, LockTimeout, ReadOnly
 from hansard.event.event import NewEvent
 from hansard.follow import _FRAME, Cursor, cursors, drop_cursor
+from tests.contract.test_cursors import keep, positions_of
 from tests.crashlab import faults
 from tests.unit.disk_probe import Traffic, tree
 
@@ -31,20 +32,6 @@ def backend(tmp_path: Path) -> Iterator[LocalBackend]:
 def directory_of(backend: LocalBackend, name: str = "c") -> Path:
     """Return where a cursor with a plain name is."""
     return Path(backend.where, "internal", f"cursor-{name}")
-
-
-def keep(backend: LocalBackend, positions: dict[str, int | None], name: str = "c") -> None:
-    """Open a cursor, move it and close it."""
-    cursor = Cursor(backend, name)
-    cursor.move(positions)
-    cursor.close()
-
-
-def kept(backend: LocalBackend, name: str = "c") -> dict[str, int]:
-    """Return the positions of a cursor."""
-    cursor = Cursor(backend, name)
-    cursor.close()
-    return cursor.positions
 
 
 def test_a_move_costs_the_same_with_many_sessions(
@@ -140,7 +127,7 @@ def test_reading_positions_writes_nothing(backend: LocalBackend) -> None:
 def test_a_store_with_cursors_opens_and_lists_its_sessions(backend: LocalBackend) -> None:
     """F-1, F-158: cursors are neither sessions nor foreign files, even if the marker is lost."""
     for name in ("c", "sessions", "audit", "x"):
-        keep(backend, {"s": 1}, name)
+        keep(backend, name, {"s": 1})
     (Path(backend.where) / "hansard.json").unlink()
     with_cursors = LocalBackend(backend.where)
     assert list(with_cursors.ids()) == []
@@ -150,13 +137,13 @@ def test_a_store_with_cursors_opens_and_lists_its_sessions(backend: LocalBackend
 
 def test_foreign_directories_are_no_cursors(backend: LocalBackend) -> None:
     """F-158: directories with other names are neither listed nor changed."""
-    keep(backend, {"s": 1})
+    keep(backend, "c", {"s": 1})
     place = Path(backend.where, "internal")
     for name in ("cursor-Foo", "cursor-%61", "Cursor-c", "cursor", "-c", ".x"):
         (place / name).mkdir()
         (place / name / "log.jsonl").write_bytes(b"mine")
     assert cursors(backend) == ["c"]
-    assert kept(backend) == {"s": 1}
+    assert positions_of(backend, "c") == {"s": 1}
     assert drop_cursor(backend, "c")
     assert len(list(place.iterdir())) == 6
 
@@ -165,7 +152,7 @@ def test_a_damaged_cursor_is_listed_and_can_be_dropped(backend: LocalBackend) ->
     """N-35: a damaged cursor hides no other, and can be dropped while its error is handled."""
     long = "x" * 1000
     for name in ("a", "b", long):
-        keep(backend, {"s": 1}, name)
+        keep(backend, name, {"s": 1})
     assert cursors(backend) == ["a", "b", long]
     hashed = next(path for path in Path(backend.where, "internal").iterdir() if "%~" in path.name)
     for directory in (directory_of(backend, "a"), hashed):
@@ -180,7 +167,7 @@ def test_a_damaged_cursor_is_listed_and_can_be_dropped(backend: LocalBackend) ->
         assert caught.value.__traceback__ is not None
         assert drop_cursor(backend, name)
     assert cursors(backend) == ["b"]
-    assert kept(backend, long) == {}
+    assert positions_of(backend, long) == {}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +175,7 @@ def test_a_damaged_cursor_is_listed_and_can_be_dropped(backend: LocalBackend) ->
 )
 def test_an_event_of_another_meaning_is_damage(kind: str, data: str, backend: LocalBackend) -> None:
     """F-162: a malformed event of a cursor's kind is damage."""
-    keep(backend, {"s": 1})
+    keep(backend, "c", {"s": 1})
     event = NewEvent(f"cursor.{kind}", data.encode(), control=False)
     backend.internal(CURSOR + "c").append(AppendRequest([event]))
     with pytest.raises(Damaged, match="event 3 is not an event of a cursor"):

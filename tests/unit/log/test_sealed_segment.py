@@ -6,26 +6,11 @@ import pytest
 import zstandard
 
 import hansard
-from hansard.log import disk, format, sealed_segment, sealed_writer
+from hansard.log import format, sealed_segment, sealed_writer
 from hansard.log.sealed_segment import FRAME, INDEX_END, PAGE, SegmentIndex
 from tests.hostile.forge_files import confined
+from tests.unit.disk_probe import Traffic
 from tests.unit.log.sealed_files import Record, opened, read, reader_of, reindexed, seal
-
-
-class Counted:
-    """How often, and how much, was read of files and decompressed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reads = 0
-        self.bytes = 0
-        real = disk.read_at
-
-        def read_at(descriptor: int, length: int, offset: int) -> bytes:
-            self.reads += 1
-            self.bytes += length
-            return real(descriptor, length, offset)
-
-        monkeypatch.setattr(disk, "read_at", read_at)
 
 
 def big(count: int, size: int) -> list[Record]:
@@ -42,17 +27,17 @@ def test_reading_a_range_decompresses_the_frames_it_needs(
     monkeypatch.setattr("hansard.log.sealed_writer.FRAME", MEBIBYTE)
     segment = opened(seal(tmp_path / "a", big(200, 100_000)))
     assert len(segment.index.frames) >= 19
-    counted = Counted(monkeypatch)
+    traffic = Traffic(monkeypatch)
     reader = reader_of(segment)
     start = reader.locate(99, segment.end)
     pieces = reader.forwards(start, segment.end)
     assert 100 in (line.seq for piece in pieces for line in piece.lines(format.decode_lines))
-    assert counted.reads <= 3
+    assert len(traffic.reads) <= 3
     again = opened(tmp_path / "a")
-    counted.reads = 0
+    traffic.clear()
     last = next(iter(reader_of(again).backwards(again.end)))
     assert last.lines(format.decode_lines)[-1].seq == 200
-    assert counted.reads <= 2
+    assert len(traffic.reads) <= 2
 
 
 def test_a_key_among_many_is_found_by_one_read(
@@ -61,12 +46,12 @@ def test_a_key_among_many_is_found_by_one_read(
     """F-83, N-56: of 100,000 keys each is found, and none that is not there, by a page or two."""
     records = [Record(b"{}", f"key-{n}") for n in range(100_000)]
     segment = opened(seal(tmp_path / "a", records))
-    counted = Counted(monkeypatch)
+    traffic = Traffic(monkeypatch)
     for n in range(0, 100_000, 997):
-        counted.reads = counted.bytes = 0
+        traffic.clear()
         assert n + 1 in segment.find_key(sealed_segment.hash_of(f"key-{n}"))
-        assert counted.reads <= 2
-        assert counted.bytes <= 2 * PAGE * sealed_segment.KEY.size
+        assert len(traffic.reads) <= 2
+        assert traffic.read <= 2 * PAGE * sealed_segment.KEY.size
     for n in range(500):
         assert segment.find_key(sealed_segment.hash_of(f"other-{n}")) == []
     assert segment.find_key(0) == []
