@@ -149,6 +149,20 @@ def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> Non
     assert origin.chat(store.session("t").messages()[2])[-1]["content"] == LONG
 
 
+def test_the_usage_of_an_answer_is_recorded_with_it(store: hansard.Store) -> None:
+    """The tokens that a model reports are the session's usage, by model; nothing else is."""
+    used = {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13}
+    details: Any = {**used, "input_token_details": {"cache_read": 5}}
+    answer = AIMessage("so", usage_metadata=details, response_metadata={"model_name": "m"})
+    HansardChatMessageHistory("s", store).add_messages([HumanMessage("why?"), answer])
+    HansardChatMessageHistory("s", store).add_messages([])
+    session = store.session("s")
+    assert session.usage == {
+        "m": hansard.Usage(calls=1, input_tokens=9, output_tokens=4, cached_tokens=5)
+    }
+    assert (session.seq, len(HansardChatMessageHistory("s", store).messages)) == (3, 2)
+
+
 def test_a_turn_is_stored_completely_or_not_at_all(store: hansard.Store) -> None:
     """A turn with a value that cannot be stored leaves nothing; `add_messages` raises the error."""
     wrong = AIMessage("so", response_metadata={"raw": object()})

@@ -14,6 +14,7 @@ from typing import Any, Final
 import hansard
 from hansard.adapters.opening import StoreLike, finished, missing, opened, settled
 from hansard.message import origin
+from hansard.message.langgraph_values import usage_of
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
@@ -62,8 +63,13 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
         return _read(self._session().messages())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Append messages, all or none."""
-        self._session().add_messages(map(message_of, messages))
+        """Append messages, and the usage that they report, all or none."""
+        events: list[tuple[str, dict[str, Any]]] = []
+        for message in messages:
+            events.append(("message.added", {"message": message_of(message)}))
+            usage = usage_of(vars(message).get)
+            events += [] if usage is None else [("usage.recorded", usage)]
+        self._session().append_all(events)
 
     def clear(self) -> None:
         """Clear the model view. The history keeps everything; `store.delete` removes it."""
