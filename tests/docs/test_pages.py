@@ -61,6 +61,21 @@ def test_links_have_targets(page: Path) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
+def test_headings_that_are_linked_exist(name: str) -> None:
+    """A link from README or changelog to a heading names one that exists; the site checks the other pages."""
+    linked = re.findall(r"\]\(([^)#:]*)#([^)]*)\)", (ROOT / name).read_text("utf-8"))
+    missing = []
+    for target, anchor in linked:
+        headings = re.findall(
+            r"^#+ (.*)$", (ROOT / (target or name)).read_text("utf-8"), re.MULTILINE
+        )
+        slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        if anchor not in slugs:
+            missing.append(f"{target}#{anchor}")
+    assert not missing
+
+
 def test_cited_tests_exist() -> None:
     """Each test that a page of docs/ names is a file or a function under tests/."""
     files = list((ROOT / "tests").rglob("test_*.py"))
