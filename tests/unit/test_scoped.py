@@ -42,6 +42,7 @@ def test_nothing_outside_can_be_named(what: str, store: Store) -> None:
     with pytest.raises(InvalidSessionId, match="outside"):
         OUTSIDE[what](scoped)
     assert not scoped.exists("b/0")
+    assert [report.session for report in scoped.verify().sessions] == ["a/0", "a/1"]
     assert {info.id: info.seq for info in store.sessions().items} == before
 
 
