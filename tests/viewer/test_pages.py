@@ -76,6 +76,24 @@ def test_the_calls_of_a_tool_have_their_results(
         assert [result for _, result in called[:-1]] == [seq + 1 for seq, _ in called[:-1]]
 
 
+def test_a_page_begins_with_a_call_and_not_with_its_results(store: hansard.Store) -> None:
+    """Results and usage at the beginning of a page bring what they belong to; the pages still add up."""
+    session = store.session("a")
+    for number in range(6):
+        calls = [_call(f"{number}-{n}")["tool_calls"][0] for n in range(4)]
+        session.add_message({"role": "assistant", "content": None, "tool_calls": calls})
+        session.add_messages([_result(f"{number}-{n}") for n in range(4)])
+        session.record_usage(model="m", input_tokens=1, output_tokens=1)
+    site = Site(store, "", window=4)
+    shown = pages.session(site, {"id": "a"})
+    seqs = [item.seq for item in shown["items"]]
+    while shown["earlier"]:
+        shown = pages.session(site, {"id": "a", "before": str(shown["earlier"])})
+        assert [part.result_seq > 0 for item in shown["items"] for part in item.parts] == [True] * 4
+        seqs = [*(item.seq for item in shown["items"]), *seqs]
+    assert seqs == [1, 7, 13, 19, 25, 31]
+
+
 def test_a_long_call_is_not_a_pause(store: hansard.Store) -> None:
     """The time of a call is at the call; a pause is what passed after the result. A filter has neither."""
     session = store.session("a")

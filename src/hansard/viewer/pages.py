@@ -38,8 +38,9 @@ _HITS: Final = 50
 #: Maximum entries that a filter reads for one page; maximum messages that a comparison shows of each side.
 _SCANNED: Final = 2_000
 _COMPARED: Final = 100
-#: Maximum shared messages that a comparison can unfold.
+#: Maximum shared messages that a comparison can unfold; maximum entries that lead a page back to a call.
 _SHARED: Final = 20
+_FOLLOWING: Final = 20
 
 Query = Mapping[str, str]
 #: Entries, and the seqs that lead to those before and after them.
@@ -355,6 +356,13 @@ def _window(
             if len(entries) >= count or more is None:
                 break
             before, after = (more, None) if after is None else (None, more)
+        for _ in range(_FOLLOWING):
+            if wanted or after is not None or not read.earlier or not _follows(entries[0]):
+                break
+            read = found.transcript(
+                1, before=read.earlier, at=at, view=view, redacted=site.redacted
+            )._replace(later=read.later)
+            entries = [*read.entries, *entries]
         return entries, read.earlier, read.later
 
     if around is not None:
@@ -367,6 +375,13 @@ def _window(
     if after:
         earlier = after + 1
     return entries, earlier, later
+
+
+def _follows(entry: "hansard.TranscriptEntry") -> bool:
+    """Return whether an entry is shown at a message before it: results, or the usage of a turn."""
+    parts = parse(entry.message or {}).parts
+    results = bool(parts) and all(part.kind == "result" for part in parts)
+    return results or entry.kind == "usage.recorded"
 
 
 def _grouped(items: list[PageItem]) -> list[tuple[bool, list[PageItem]]]:

@@ -124,19 +124,15 @@ class _App:
     async def _live(self, request: Request) -> Response:
         site, query = self._site, request.query_params
 
-        def list_changed() -> object:
-            return {"list": hash(str(pages.newest(site)))}
+        session = await run_sync(site.session, query) if "id" in query else None
 
-        look, pause = list_changed, _LIST_POLL
-        if "id" in query:
-            session, pause = await run_sync(site.session, query), _POLL
-
-            def look() -> object:
-                return {"seq": session.seq}
+        def look() -> object:
+            return {"seq": session.seq} if session else {"list": hash(str(pages.newest(site)))}
 
         if self._watched >= _WATCHED:
             return self._html("error", 503, reason="too many sessions are watched; close a tab")
-        return StreamingResponse(self._news(look, pause), media_type="text/event-stream")
+        news = self._news(look, _POLL if session else _LIST_POLL)
+        return StreamingResponse(news, media_type="text/event-stream")
 
     async def _news(self, look: Callable[[], object], pause: float) -> AsyncIterator[bytes]:
         """Yield the result of `look` whenever it changes, as server-sent events."""
