@@ -6,7 +6,7 @@ replaces the parts in all views.
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Final, Self
@@ -175,7 +175,7 @@ class Stream:
             finally:
                 _flusher.remove(self)
 
-    def finish(self, message: dict[str, Any] | None = None) -> Event:
+    def finish(self, message: Mapping[str, Any] | None = None) -> Event:
         """Append the complete message: the given one, or one with the text that was written."""
         self._check_open()
         if message is None:

@@ -11,7 +11,11 @@ def test_messages_of_openai_are_mappings() -> None:
     """TypedDicts of an SDK are stored as they are; so is any mapping."""
     from types import MappingProxyType
 
-    from openai.types.chat import ChatCompletionMessageParam, ChatCompletionUserMessageParam
+    from openai.types.chat import (
+        ChatCompletionAssistantMessageParam,
+        ChatCompletionMessageParam,
+        ChatCompletionUserMessageParam,
+    )
 
     asked: ChatCompletionUserMessageParam = {"role": "user", "content": "hi"}
     answered: ChatCompletionMessageParam = {"role": "assistant", "content": "hello"}
@@ -21,4 +25,8 @@ def test_messages_of_openai_are_mappings() -> None:
         session.add_messages([answered])
         session.add_message(MappingProxyType({"role": "user", "content": "bye"}))
         session.summarize(upto=1, message=asked)
-        assert [message["content"] for message in session.messages()] == ["hi", "hello", "bye"]
+        streamed: ChatCompletionAssistantMessageParam = {"role": "assistant", "content": "good day"}
+        with session.stream() as stream:
+            stream.finish(streamed)
+        contents = [message["content"] for message in session.messages()]
+        assert contents == ["hi", "hello", "bye", "good day"]
