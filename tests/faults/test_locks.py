@@ -151,6 +151,25 @@ def test_a_writer_of_one_session_does_not_delay_another_session(path: Path) -> N
     assert said(path, "t") == ["us"] * 10
 
 
+def test_two_stores_of_one_process_on_one_directory_keep_each_other_out(tmp_path: Path) -> None:
+    """N-16, N-18: handles of two stores on the same directory, used by threads, lose and double nothing."""
+    path = tmp_path / "store"
+
+    def append(store: hansard.Store, writer: int) -> None:
+        for number in range(100):
+            store.session("s").add_message({"by": f"{writer} {number}"})
+
+    with open_store(str(path), "os") as one, open_store(str(path), "sync") as two:
+        run_threads(
+            partial(append, store, writer) for writer, store in enumerate([one, two, one, two])
+        )
+        assert one.session("s").seq == two.session("s").seq == 400
+    found = said(path)
+    for writer in range(4):
+        own = [by for by in found if by.startswith(f"{writer} ")]
+        assert own == [f"{writer} {number}" for number in range(100)]
+
+
 def append_and_count(wire: Wire, path: str, writer: int) -> int:
     """Append until a stop signal; return the number of acknowledged events."""
     number = 0

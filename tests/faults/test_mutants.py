@@ -9,6 +9,7 @@ import pytest
 
 from tools.crash.mutants import MUTANTS
 from tools.crash.mutants.mutant import CHECKOUT, Mutant, Outdated, apply, examine
+from tools.crash.rows.lock_situations import SITUATIONS
 
 #: Of the kinds that are caught within a few seconds.
 QUICK = (
@@ -27,8 +28,17 @@ def test_every_mutant_fits_the_source(tmp_path: Path) -> None:
         shutil.copy(CHECKOUT / "src" / "hansard" / mutant.file, path)
         apply(mutant, tmp_path)
         compile(path.read_text(encoding="utf-8"), str(path), "exec")
-        for test in mutant.tests:
-            assert not test.startswith("tests/") or (CHECKOUT / test.partition("::")[0]).exists()
+
+
+def test_named_tests_exist() -> None:
+    """Each test that a mutant or a situation of a lock (row 11) names is there."""
+    named = {test for mutant in MUTANTS.values() for test in mutant.tests} | {*SITUATIONS.values()}
+    for test in sorted(test for test in named if test.startswith("tests/")):
+        file, _, function = test.partition("::")
+        assert (CHECKOUT / file).exists(), test
+        if function:
+            text = (CHECKOUT / file).read_text(encoding="utf-8")
+            assert f"def {function.partition('[')[0]}(" in text, test
 
 
 @pytest.mark.slow
