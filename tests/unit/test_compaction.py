@@ -122,6 +122,23 @@ def test_short_sessions_are_rewritten_only_if_they_become_smaller(store: Store, 
     assert 5 < rewritten < 40
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_fragments_of_torn_appends_are_erased_from_short_sessions(
+    store: Store, root: Path, closed: bool
+) -> None:
+    """N-33: a session that would only grow is rewritten if its log has what a killed writer left."""
+    session = store.session("s")
+    session.add_message({"role": "user", "content": "hi"})
+    assert not store.compact().sessions
+    with (root / "sessions" / "s" / "log.jsonl").open("ab") as file:
+        file.write(b'{"seq":2,"time":"20')
+    if closed:
+        session.add_message({"role": "user", "content": "ho"})
+    assert store.compact().sessions == 1
+    assert not [record for record in session.dump() if record.problem]
+    assert not [record for record in session.dump() if b"recovered" in record.raw]
+
+
 MEMORY = """
 import resource, sys, hansard
 with hansard.open(sys.argv[1], durability="os", auto_compact=False) as store:

@@ -47,6 +47,9 @@ _TRIED: Final = 16 * 1024
 #: to another size.
 _SPREAD: Final = 32
 
+#: The beginning of the note that follows each discarded fragment.
+_RECOVERED: Final = b'\n{"log":"recovered"'
+
 #: Events between two reports of progress.
 _TELL: Final = 5_000
 
@@ -59,6 +62,8 @@ def shrinks(reader: SegmentReader, end: LogEnd, filter: CompactionFilter, level:
     segment, position = reader.segment, end.position
     if position.seq == segment.start.seq:
         return False  # it holds no event
+    if end.size > position.offset or _RECOVERED in segment.read(0, end.size):
+        return True  # fragments of torn appends are erased
     writer = SealedWriter(
         -1,
         segment.read(0, segment.start.offset),
@@ -237,8 +242,7 @@ class _Compaction:
             len(group) == 1
             and _index_of(part) is None
             and not fingerprint
-            # Each discarded fragment is followed by a note.
-            and not any(b'\n{"log":"recovered"' in piece.data for piece in part.pieces())
+            and not any(_RECOVERED in piece.data for piece in part.pieces())
         )
         if plain:
             start = part.start
