@@ -82,7 +82,7 @@ def _command(command: Command) -> str:
         lines += ["| option | |", "| --- | --- |", *map(_option, options), ""]
     for example in command.examples:
         shown, _, purpose = example.partition("  # ")
-        lines.append(f"    hansard {shown}" + (f"    # {purpose}" if purpose else ""))
+        lines.append(f"- `hansard {shown}`" + (f": {purpose}" if purpose else ""))
     return "\n".join(lines) + "\n"
 
 

@@ -77,7 +77,8 @@ def test_help_lists_every_command() -> None:
     own = hansard("replay", "-h")
     assert own.code == 0
     assert "Examples:" in own.out
-    assert "hansard replay support/42 --speed 10" in own.out
+    # To be pasted as it is, also into zsh: the purpose is in the next line.
+    assert "\n  hansard replay support/42 --speed 10\n    ten times as fast\n" in own.out
 
 
 def test_debug_shows_the_trace(tmp_path: Path) -> None:

@@ -239,10 +239,14 @@ class Command(click.Command):
             raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the examples."""
+        """Write the examples as lines to paste, each with its purpose below: zsh takes no comments."""
         with formatter.section("Examples"):
             for example in self.examples:
-                formatter.write_text(f"hansard {example.replace('  # ', '    # ')}")
+                shown, _, purpose = example.partition("  # ")
+                formatter.write(f"{'':{formatter.current_indent}}hansard {shown}\n")
+                if purpose:
+                    with formatter.indentation():
+                        formatter.write_text(purpose)
 
 
 def define(
