@@ -196,6 +196,11 @@ async def test_a_stale_session_is_told_by_seq(store: hansard.Store) -> None:
     stored.revert(stored.seq - 1)
     with pytest.raises(StaleSessionError):
         await service.append_event(again, said("reverted"))
+    # Another session has its id now, and has fewer events.
+    await service.delete_session(**WHO, session_id="s")
+    await service.create_session(**WHO, session_id="s")
+    with pytest.raises(StaleSessionError):
+        await service.append_event(again, said("late"))
 
 
 async def test_metadata_makes_no_session_stale(store: hansard.Store) -> None:

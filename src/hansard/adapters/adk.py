@@ -262,7 +262,8 @@ class HansardSessionService(BaseSessionService):
                 except SeqConflict as conflict:
                     # A title or a snapshot name does not continue the conversation.
                     since = list(session.events(after=after))
-                    if any(one.kind in CHANGING | adk_events.COUNTED for one in since):
+                    changed = any(one.kind in CHANGING | adk_events.COUNTED for one in since)
+                    if changed or not since:  # it was created again, and is shorter
                         raise StaleSessionError(
                             f"Session {names.session} has continued since it was read: get it again, and "
                             "append to that."
