@@ -240,21 +240,27 @@ def test_messages_of_another_framework_are_listed(store: hansard.Store) -> None:
     store.session("s").add_messages(
         [
             {"role": "user", "content": "hello"},
-            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "assistant", "content": "", "tool_calls": [call, {**call, "id": "c2"}]},
             {"role": "tool", "tool_call_id": "c1", "content": "seen"},
+            {"role": "tool", "tool_call_id": "c2", "content": "seen"},
+            {"role": "assistant", "content": "well"},
+            {"role": "tool", "tool_call_id": "c3", "content": "late"},
         ]
     )
     repository = HansardRepository(store)
     assert repository.read_session("s") is None
     found = [message.to_message() for message in repository.list_messages("s", "any")]
-    result = {"toolUseId": "c1", "status": "success", "content": [{"text": "seen"}]}
+    uses = [{"toolUseId": one, "name": "look", "input": {"at": "x"}} for one in ("c1", "c2")]
+    results = [
+        {"toolResult": {"toolUseId": one, "status": "success", "content": [{"text": text}]}}
+        for one, text in (("c1", "seen"), ("c2", "seen"), ("c3", "late"))
+    ]
     assert found == [
         {"role": "user", "content": [{"text": "hello"}]},
-        {
-            "role": "assistant",
-            "content": [{"toolUse": {"toolUseId": "c1", "name": "look", "input": {"at": "x"}}}],
-        },
-        {"role": "user", "content": [{"toolResult": result}]},
+        {"role": "assistant", "content": [{"toolUse": use} for use in uses]},
+        {"role": "user", "content": results[:2]},
+        {"role": "assistant", "content": [{"text": "well"}]},
+        {"role": "user", "content": results[2:]},
     ]
     assert len(repository.list_messages("s", "any", limit=1, offset=1)) == 1
     with pytest.raises(SessionException):

@@ -261,16 +261,21 @@ def _message(raw: bytes) -> SessionMessage:
 
 def _foreign(messages: Iterable[Json]) -> Iterator[Json]:
     """Yield messages of other frameworks in Strands' form."""
+    results: list[Json] = []
     for chat in origin.conversation(messages):
         if chat["role"] == "tool":
             named = {"toolUseId": chat["tool_call_id"], "status": "success"}
-            result = {**named, "content": [{"text": chat["content"]}]}
-            yield {"role": "user", "content": [{"toolResult": result}]}
+            results.append({"toolResult": {**named, "content": [{"text": chat["content"]}]}})
             continue
+        if results:  # of parallel calls: Strands expects them in one message
+            yield {"role": "user", "content": results}
+            results = []
         content: list[Json] = [{"text": chat["content"]}] if chat["content"] else []
         for call_id, tool, given in origin.calls_of(chat):
             content.append({"toolUse": {"toolUseId": call_id, "name": tool, "input": given}})
         yield {"role": "assistant" if chat["role"] == "assistant" else "user", "content": content}
+    if results:
+        yield {"role": "user", "content": results}
 
 
 def _check_number(message_id: object) -> None:
