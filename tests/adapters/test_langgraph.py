@@ -653,6 +653,27 @@ def test_each_answer_is_recorded_once(
     assert store.stats().models["large"].calls == 5
 
 
+def test_concurrent_puts_record_an_answer_once(
+    store: hansard.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two puts that read before the other appends, one records the usage of their message."""
+    answer = counting(1).model_copy(update={"id": "r1"})
+    other = checkpoint_of(2, {"messages": [answer]}, {"messages": "2"})
+    rivals = [HansardSaver(store, mirror=None), HansardSaver(store, mirror=None)]
+    append = hansard.Session.append_all
+
+    def late(session: hansard.Session, *given: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        rivals[1].put(at("t"), other, {}, {"messages": "2"})
+        return append(session, *given, **named)
+
+    monkeypatch.setattr(hansard.Session, "append_all", late)
+    made = checkpoint_of(1, {"messages": [answer]}, {"messages": "1"})
+    rivals[0].put(at("t"), made, {}, {"messages": "1"})
+    assert store.session("t").usage["large"].calls == 1
+    assert len(list(rivals[0].list(at("t")))) == 2
+
+
 def test_answers_of_a_subgraph_are_recorded_once(store: hansard.Store) -> None:
     """A message that a subgraph keeps, and one that it returns, count once each."""
     inner = StateGraph(Talk)

@@ -259,21 +259,20 @@ class HansardSaver(BaseCheckpointSaver[str]):
                     mirrored = _mirrored(thread, new[channel], written)
                 usage = _usage(thread, new, written) if readable else []
                 expected = thread.seq
-            if mirrored is None:
-                if thread.handle.append_all([(CHECKPOINT, data), *usage])[0].seq > expected:
-                    return
-                # It is another session now: the thread was deleted, with the bases of these values.
-                continue
-            noted = {"channel": channel, "kept": mirrored.kept, "marks": mirrored.marks}
-            events = [(CHECKPOINT, data | {"mirrored": noted})]
-            events += [("message.added", {"message": message}) for message in mirrored.messages]
-            events += usage
+            events = [(CHECKPOINT, data), *usage]
+            if mirrored is not None:
+                noted = {"channel": channel, "kept": mirrored.kept, "marks": mirrored.marks}
+                events[0] = (CHECKPOINT, data | {"mirrored": noted})
+                events[1:1] = [("message.added", {"message": one}) for one in mirrored.messages]
             with suppress(hansard.SeqConflict):
-                if mirrored.back is not None:
+                if mirrored is not None and mirrored.back is not None:
                     # The graph continued from an earlier checkpoint, or changed messages.
                     expected = thread.handle.revert(mirrored.back, expected_seq=expected).seq
-                thread.handle.append_all(events, expected_seq=expected)
-                return
+                # A concurrent call may add the same messages, or the same usage.
+                alone = expected if mirrored is not None or usage else None
+                if thread.handle.append_all(events, expected_seq=alone)[0].seq > expected:
+                    return
+                # It is another session now: the thread was deleted, with the bases of these values.
 
     def _written(self, thread: Thread, data: dict[str, Any], channel: str) -> Sequence[Any]:
         """Return the writes to a channel for a checkpoint's parent, if it has no other value."""
