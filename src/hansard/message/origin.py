@@ -32,6 +32,8 @@ Message = dict[str, Any]
 _AS_JSON: Final = "json:"
 #: A shorter string takes less space than the two pointers that would replace it.
 _WORTH: Final = 24
+#: Maximum count that an event of usage takes: `kinds.MOST`.
+_MOST: Final = 10**12
 #: Blocks of reasoning, which only the framework that stored them gets back.
 _THOUGHTS: Final = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoningContent"})
 
@@ -278,8 +280,8 @@ def arguments_of(text: str) -> Message:
 
 
 def usage(model: object, counts: Mapping[str, Any], **more: Any) -> Message | None:
-    """Return what to record for a call of a model; None if it reports no tokens."""
-    counted = {name: count for name, count in counts.items() if type(count) is int and count > 0}
+    """Return what to record for a call of a model, without impossible counts; None if none is left."""
+    counted = {name: n for name, n in counts.items() if type(n) is int and 0 < n <= _MOST}
     return {"model": str(model or "unknown"), **counted, **more} if counted else None
 
 

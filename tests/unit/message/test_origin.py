@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansard.event.kinds import MOST
 from hansard.message import origin
 from tests.unit.message.frameworks import Google
 from tests.unit.message.test_parse import SHAPES
@@ -212,3 +213,10 @@ def test_arguments_that_are_nested_too_deep_are_text() -> None:
     assert [*origin.calls_of(origin.chat(called)[0])] == [("c", "f", {"text": deep})]
     found = {"format": "f", "item": {"a": 1}, "from": {"/a": "json:/content"}}
     assert origin.unpack({"role": "user", "content": deep, "origin": found}, "f") is None
+
+
+def test_impossible_counts_are_not_recorded() -> None:
+    """What a session refuses as usage is left out, so that the message itself is stored."""
+    counts = {"input_tokens": MOST + 1, "output_tokens": MOST, "cached_tokens": -1}
+    assert origin.usage("m", counts) == {"model": "m", "output_tokens": MOST}
+    assert origin.usage("m", {"input_tokens": MOST + 1, "output_tokens": True}) is None
