@@ -144,6 +144,27 @@ def test_a_copied_fork_is_a_session(tmp_path: Path, name: str) -> None:
     assert [one["payload"] for one in out[1:]] == [one["payload"] for one in forked[2:]]
 
 
+def test_turns_that_codex_rolled_back_are_reverted(tmp_path: Path, name: str) -> None:
+    """The model view is without the last turns; so is an export of it, and the history has them."""
+    made = [head(name), said(1, "user", "<environment_context>")]
+    for second, text in ((2, "one"), (3, "two"), (4, "three")):
+        made += [said(second, "user", text), line("event_msg", second, type="user_message")]
+        made.append(said(second, "assistant", f"{text}!"))
+    rolled = [line("event_msg", 5, type="thread_rolled_back", num_turns=count) for count in (1, 1)]
+    made += [*rolled, said(6, "user", "four")]
+    write_lines(path_of(tmp_path, name), *made)
+    store, report = import_new("codex", tmp_path / "sessions")
+    assert report.skipped == []
+    left = ["<environment_context>", "one", "one!", "four"]
+    assert texts(store, name, "model") == left
+    assert "three!" in texts(store, name)
+    path = path_of(tmp_path / "again", name)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(exporters.export(store.session(name), "codex", view="model")))
+    again, _ = import_new("codex", path)
+    assert texts(again, name, "model") == left
+
+
 def test_a_rollout_may_continue_another(tmp_path: Path, name: str) -> None:
     """A rollout with a `history_base` has what it inherits; if that is missing, it is reported."""
     made = [{**one, "ordinal": place} for place, one in enumerate(rollout(name))]

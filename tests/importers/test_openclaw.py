@@ -163,6 +163,8 @@ def test_a_branch_is_a_revert(store: hansard.Store, tmp_path: Path) -> None:
     report = imported(store, write_lines(path, *first, said("d", "b", "after all")))
     assert [one.outcome for one in report.sessions] == ["continued"]
     assert texts(store, "s1", "model") == ["one", "dead end", "after all"]
+    imported(store, write_lines(path, *first, said("d", "b", "after all"), said("e", None, "new")))
+    assert texts(store, "s1", "model") == ["new"]
 
 
 def test_a_compaction_is_a_summary(store: hansard.Store, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Import Codex CLI rollouts: `sessions/YYYY/MM/DD/rollout-….jsonl`, also compressed as `.zst`.
 
 A response item becomes a message; each other line becomes an event `x.codex.line`, so that the exporter
-writes the same rollout again. A line `compacted` is also a summary, and a token count is usage. A rollout
-that continues another, by its `history_base`, includes what it inherits.
+writes the same rollout again. A line `compacted` is also a summary, a token count is usage, and a rollback is
+a revert. A rollout that continues another, by its `history_base`, includes what it inherits.
 """
 
 import re
@@ -83,6 +83,8 @@ def _items(
 def _own_items(files: Files, path: Path, lines: list[Line]) -> list[Item]:
     items: list[Item] = []
     model, total = "", None
+    #: The number of items before the last message of the user, and before each turn's.
+    asked, turns = 0, list[int]()
     # A copy of another rollout may include the first line of that.
     copied = text_in(_head(lines), "forked_from_id") is not None
     for number, line in enumerate(lines):
@@ -93,6 +95,7 @@ def _own_items(files: Files, path: Path, lines: list[Line]) -> list[Item]:
             time = time_in(line, "timestamp")
             rest = {name: value for name, value in line.items() if name != "timestamp"}
             if kind == "response_item":
+                asked = len(items) if payload.get("role") == "user" else asked
                 items.append(Item.message(_message(rest), time))
                 continue
             items.append(Item(LINE, {"line": rest}, time))
@@ -100,6 +103,13 @@ def _own_items(files: Files, path: Path, lines: list[Line]) -> list[Item]:
             if kind == "compacted":
                 message = {"role": "user", "content": _summary(payload)}
                 items.append(Item("summary.added", {"message": message}, time, len(items) - 1))
+            elif kind == "event_msg" and payload.get("type") == "user_message":
+                turns.append(asked)
+            elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
+                count = count_of(payload.get("num_turns"))
+                if count > 0 and turns:
+                    items.append(Item("session.reverted", {}, time, turns[-count:][0]))
+                    del turns[-count:]
             elif kind == "event_msg" and payload.get("type") == "token_count":
                 info = payload.get("info")
                 # Codex repeats the count whenever it writes limits.

@@ -217,6 +217,8 @@ class _OpenClawTranscript:
         parent = line.get("parentId")
         if isinstance(parent, str) and parent != self._last and parent in self._places:
             self.items.append(Item("session.reverted", {}, time, self._places[parent][1]))
+        elif parent is None and "parentId" in line and self._last is not None:
+            self.items.append(Item("session.reverted", {}, time, 0))  # a new beginning
         self.items += made
         identity = text_in(line, "id")
         if identity is not None:
