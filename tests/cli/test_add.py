@@ -48,16 +48,19 @@ def test_metadata_events_keys_and_expectations(tmp_path: Path) -> None:
     assert hansard("add", "s", '{"do": "it"}', "--kind", "x.todo", store=tmp_path).code == 0
     for _ in range(2):
         done = hansard("add", "s", "once", "--key", "k", "--json", store=tmp_path)
-        assert [event["seq"] for event in done.json["events"]] == [6]
+        assert [event["seq"] for event in done.json["events"]] == [5]
     with library.open(tmp_path, read_only=True) as store:
         session = store.session("s")
         assert session.metadata == {"title": "T", "n": 3, "u": "x"}
-        assert session.seq == 6
-    late = hansard("add", "s", "late", "--expected-seq", "5", store=tmp_path)
+        assert session.seq == 5
+    late = hansard("add", "s", "late", "--expected-seq", "4", store=tmp_path)
     assert late.code == 1
-    assert "not at the expected 5" in late.err
+    assert "not at the expected 4" in late.err
     exists = hansard("add", "s", "again", "--new", store=tmp_path)
     assert exists.code == 1
     assert "'s'" in exists.err
-    secret = hansard("add", "s", "--meta", "api_key=sk-ant-REDACTED", store=tmp_path)
-    assert secret.code == 1
+    secret = ("add", "s", "with a message", "--meta", "api_key=sk-ant-REDACTED")
+    assert hansard(*secret, store=tmp_path).code == 1
+    assert hansard("add", "s", "--title", "U", "--key", "t", store=tmp_path).code == 2
+    with library.open(tmp_path, read_only=True) as store:
+        assert store.session("s").seq == 5

@@ -98,6 +98,9 @@ def test_redact_asks_and_hides_the_message(store: Path, terminal: OpenTerminal) 
     asked.wait_for("[y/N]")
     asked.type("\n")
     assert asked.wait() == 1
+    # Nothing is hidden if one of several is not a message.
+    assert hansard("redact", "agent/1", "3", "99", "--yes", store=store).code == 1
+    assert "refund?" in hansard("show", "agent/1", "--view", "history", store=store).out
     done = hansard("redact", "agent/1", "3", "--yes", "--reason", "private", store=store)
     assert done.code == 0
     for view in ("model", "history"):

@@ -62,10 +62,14 @@ def command(
         raise click.UsageError("--jsonl reads stdin; omit the text")
     if kind is not None and (jsonl or text is None):
         raise click.UsageError("--kind needs its data as the text, and excludes --jsonl")
-    changes = dict(meta)
+    changes = dict(meta) | ({} if title is None else {"title": title})
     data = _data(text, role, kind, jsonl=jsonl)
-    if not data and not changes and title is None:
+    if not data and not changes:
         raise click.UsageError("nothing to add; pass a text, --jsonl, --title or --meta")
+    if not data and (key is not None or expected_seq is not None):
+        raise click.UsageError("--key and --expected-seq are for a text, --jsonl or --kind")
+    # All is checked first: a refused credential leaves no message.
+    hansard.open("memory:").create("checked", metadata=changes)
     found: list[hansard.Event | None] = []
     with call.writing(create=True) as store:
         if session_id in {LATEST, LAST_USED} and not new:
@@ -75,8 +79,6 @@ def command(
             found.append(session.append(kind, data[0], key=key, expected_seq=expected_seq))
         elif data:
             found += session.add_messages(data, key=key, expected_seq=expected_seq)
-        if title is not None:
-            found.append(session.set_title(title))
         if changes:
             found.append(session.patch_metadata(changes))
         remember(store, session_id)

@@ -14,6 +14,9 @@ from hansard.cli.screen import many
 #: The options of `prune` of which one is needed.
 _REQUESTS = {"older_than", "max_size", "archive_after", "purge_trash"}
 
+#: Kinds of the events that `redact` takes.
+_REDACTABLE = {"message.added", "message.part", "summary.added"}
+
 #: Details of one reason that `prune` shows, such as times.
 _DETAILS = 3
 
@@ -115,6 +118,11 @@ def redact(
     """
     with call.writing() as store:
         session = session_of(store, session_id, complete=True)
+        for seq in seqs:
+            # All are checked first: a mistyped seq hides nothing.
+            event = next(session.events(after=seq - 1), None)
+            if event is None or event.kind not in _REDACTABLE:
+                raise hansard.InvalidEvent(f"session {session_id!r} has no message at seq {seq}")
         question = f"Permanently hide {many(len(seqs), 'message')} of {session_id}?"
         if not yes and not call.screen.confirm(question):
             call.screen.line("nothing was written")
