@@ -25,7 +25,7 @@ from hansard.backend.local.index_file import LocalIndexFile
 from hansard.errors import BackendUnavailable, HansardError
 
 #: Grows when the tables, or what is written into them, change: an index of another version is rebuilt.
-VERSION: Final = 6
+VERSION: Final = 7
 
 #: Marks a database as an index of hansard ("hans" in ASCII).
 APPLICATION: Final = 0x68616E73

@@ -22,6 +22,7 @@ from hansard.event.kinds import MESSAGE_ADDED, SUMMARY_ADDED
 from hansard.index.catalog import UNSETTLING, Progress
 from hansard.index.sqlite_storage import Storage, TextLog
 from hansard.message import search_text
+from hansard.message.parse import role_of
 from hansard.state import lineage, redaction
 from hansard.state.redaction import Redactions
 
@@ -243,6 +244,8 @@ class TextIndexer:
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                     continue  # redacted, or of a shape that views ignore, too
                 role = message.get("role")
+                if role == "user":
+                    role = role_of(message)  # the tool's, if it holds results
                 role = role if isinstance(role, str) else ""
                 found.append((event.seq, event.stamp, role, search_text.of(message)))
         self._insert(log, found)

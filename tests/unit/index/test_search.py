@@ -139,6 +139,10 @@ def test_filters(store: Store) -> None:
     assert places(store, "apple", session="x/b", prefix="y/") == []
     assert places(store, "apple", session="none") == []
     assert places(store, "apple", role="assistant") == [("x/b", 1)]
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "pear"}
+    store.session("x/c").add_message({"role": "user", "content": [result]})
+    assert places(store, "pear", role="tool") == [("x/c", 1)]
+    assert places(store, "pear", role="user") == []
     cut = store.session("y/a").state().created
     assert places(store, "apple", since=cut) == [("y/a", 1)]
     assert places(store, "apple", until=cut) == [("x/a", 1), ("x/b", 1)]
