@@ -148,6 +148,26 @@ def test_the_claude_sdk_reads_what_was_exported(
     assert plain(found) == plain(session.messages())
 
 
+def test_ids_of_calls_are_not_repeated_for_claude_code() -> None:
+    """Google's calls may lack ids: those made of their names are different in each turn."""
+    session = hansard.open("memory:").session("s")
+    call = {"functionCall": {"name": "look", "args": {}}}
+    result = {"functionResponse": {"name": "look", "response": {}}}
+    for _ in range(2):
+        session.add_message({"role": "user", "content": "Look."})
+        session.add_message({"role": "model", "parts": [call, call]})
+        session.add_message({"role": "user", "parts": [result, result]})
+    blocks = [
+        block
+        for line in exported(session, "claude-code").splitlines()
+        for block in json.loads(line)["message"]["content"]
+        if isinstance(block, dict)
+    ]
+    calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    assert calls == ["look", "look-2", "look_5", "look-2_5"]
+    assert [one["tool_use_id"] for one in blocks if one["type"] == "tool_result"] == calls
+
+
 def test_the_agents_sdk_takes_the_items(tmp_path: Path) -> None:
     """Items that the SDK stored are exported unchanged, and its `SQLiteSession` accepts them."""
     store = hansard.open("memory:")

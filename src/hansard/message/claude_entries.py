@@ -127,9 +127,10 @@ def entries(events: Iterable[Event], session_id: str) -> list[dict[str, Any]]:
     """Return the entries of a transcript, and messages of other writers as entries."""
     found: list[dict[str, Any]] = []
     last: str | None = None
+    calls: dict[str, str] = {}
     for event in events:
         known = entry(event)
-        more = _foreign(event, session_id, last) if known is None else [known]
+        more = _foreign(event, session_id, last, calls) if known is None else [known]
         found += more
         for one in more:
             name = one.get("uuid")
@@ -138,8 +139,13 @@ def entries(events: Iterable[Event], session_id: str) -> list[dict[str, Any]]:
     return found
 
 
-def _foreign(event: Event, session_id: str, last: str | None) -> list[dict[str, Any]]:
-    """Return the entries for a message that was not stored as one, or was redacted."""
+def _foreign(
+    event: Event, session_id: str, last: str | None, calls: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Return the entries for a message that was not stored as one, or was redacted.
+
+    `calls`: the written ids of calls, by their own. Those of Google's repeat, which Anthropic refuses.
+    """
     if event.kind != "message.added":
         return []
     found: list[dict[str, Any]] = []
@@ -150,6 +156,11 @@ def _foreign(event: Event, session_id: str, last: str | None) -> list[dict[str, 
         return [{**_frame(event, session_id, event.key, last), **removed}]
     for place, chat in enumerate(() if message is None else origin.chat(message)):
         name = str(uuid.uuid5(uuid.NAMESPACE_URL, f"hansard:{session_id}:{event.seq}:{place}"))
+        for call in chat.get("tool_calls", ()):
+            own = call["id"]
+            calls[own] = call["id"] = f"{own}_{event.seq}" if own in calls else own
+        if chat["role"] == "tool":
+            chat["tool_call_id"] = calls.get(chat["tool_call_id"], chat["tool_call_id"])
         found.append({**_frame(event, session_id, name, last), **_entry_of(chat)})
         last = name
     return found
