@@ -5,7 +5,6 @@ characters escaped. Only very long texts are truncated, only on a terminal, and 
 other event is one line.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -15,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 import hansard
-from hansard.cli.screen import Piece, Screen, cell, many, money, size
-from hansard.message.parse import ContentPart, compact, parse
+from hansard.cli.screen import Piece, Screen, cell, many, money
+from hansard.message.parse import ContentPart, compact, parse, without_binary
 
 #: Maximum characters of an event's data, and of a part of a message on a terminal, without --full.
 _SHORT: Final = 160
@@ -207,40 +206,6 @@ class EventPrinter:
             return [text]
         more = many(len(text) - _LONG, "character")
         return [text[:_LONG], f" … ({more} more; --full shows all)"]
-
-
-#: A data URL, and a text that is base64.
-_DATA_URL: Final = re.compile(r"data:([\w.+/-]*)[^,]{0,100};base64,")
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{64,}+={0,2}+")
-
-#: Members that name the type of binary data next to them, and those that hold it without a type.
-_TYPES: Final = ("media_type", "mediaType", "mime_type", "mimeType", "format")
-_BINARY: Final = frozenset({"data", "bytes", "base64", "b64_json", "file_data"})
-
-
-def without_binary(part: ContentPart) -> ContentPart:
-    """Return a part with the type and size of its images and other binary data instead of these."""
-    found: list[str] = []
-
-    def named(value: Any, type: str, key: str) -> Any:
-        if isinstance(value, Mapping):
-            type = next((value[n] for n in _TYPES if isinstance(value.get(n), str)), type)
-            return {name: named(member, type, name) for name, member in value.items()}
-        if isinstance(value, list):
-            return [named(member, type, key) for member in value]
-        if not isinstance(value, str):
-            return value
-        url = _DATA_URL.match(value)
-        if url is None and not (key in _BINARY and _BASE64.fullmatch(value)):
-            return value
-        length = len(value.rstrip("=")) - (url.end() if url else 0)
-        found.append(f"[{(url and url[1]) or type or 'binary'}, {size(length * 3 // 4)}]")
-        return found[-1]
-
-    value = named(part.value, "", "") if part.kind in {"data", "result"} else part.value
-    # A picture alone is its name.
-    alone = part.kind == "data" and len(found) == 1
-    return part._replace(kind="text", value=found[0]) if alone else part._replace(value=value)
 
 
 def _marked(mark: str) -> str:

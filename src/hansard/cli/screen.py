@@ -370,15 +370,6 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
     return room + text if right else text + room
 
 
-def size(number: float) -> str:
-    """Return a number of bytes with a unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(number) < 1024:  # noqa: PLR2004 - the next unit
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
-
-
 def rounded(number: int) -> str:
     """Return a number, abbreviated."""
     for least, unit, name in ((999_950_000, 10**9, "G"), (999_950, 10**6, "M"), (10**4, 1000, "k")):

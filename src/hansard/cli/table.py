@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 import hansard
 from hansard import clock
 from hansard.cli import arguments
-from hansard.cli.screen import Piece, Screen, cell, columns_of, money, shorten, size
+from hansard.cli.screen import Piece, Screen, cell, columns_of, money, shorten
+from hansard.message.parse import size
 
 #: Between two columns.
 _GAP: Final = "  "

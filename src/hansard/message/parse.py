@@ -8,6 +8,7 @@ Parts hold values as given. `text` and `pretty` render them for people; strings 
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -538,3 +539,48 @@ def _role(message: Message, parts: list[ContentPart]) -> str:
 
 def _word(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+# -- binary data ---------------------------------------------------------------------------------
+
+#: A data URL, and a text that is base64.
+_DATA_URL: Final = re.compile(r"data:([\w.+/-]*)[^,]{0,100};base64,")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{64,}+={0,2}+")
+
+#: Members that name the type of binary data next to them, and those that hold it without a type.
+_TYPES: Final = ("media_type", "mediaType", "mime_type", "mimeType", "format")
+_BINARY: Final = frozenset({"data", "bytes", "base64", "b64_json", "file_data"})
+
+
+def without_binary(part: ContentPart) -> ContentPart:
+    """Return a part with the type and size of its images and other binary data instead of these."""
+    found: list[str] = []
+
+    def named(value: Any, type: str, key: str) -> Any:
+        if isinstance(value, Mapping):
+            type = next((value[n] for n in _TYPES if isinstance(value.get(n), str)), type)
+            return {name: named(member, type, name) for name, member in value.items()}
+        if isinstance(value, list):
+            return [named(member, type, key) for member in value]
+        if not isinstance(value, str):
+            return value
+        url = _DATA_URL.match(value)
+        if url is None and not (key in _BINARY and _BASE64.fullmatch(value)):
+            return value
+        length = len(value.rstrip("=")) - (url.end() if url else 0)
+        found.append(f"[{(url and url[1]) or type or 'binary'}, {size(length * 3 // 4)}]")
+        return found[-1]
+
+    value = named(part.value, "", "") if part.kind in {"data", "result"} else part.value
+    # A picture alone is its name.
+    alone = part.kind == "data" and len(found) == 1
+    return part._replace(kind="text", value=found[0]) if alone else part._replace(value=value)
+
+
+def size(number: float) -> str:
+    """Return a number of bytes with a unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(number) < 1024:  # noqa: PLR2004 - the next unit
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"

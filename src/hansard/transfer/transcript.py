@@ -22,7 +22,7 @@ from hansard.backend.contract import Chunk, LogReader, streamed
 from hansard.clock import moment
 from hansard.event import kinds, secrets
 from hansard.event.event import Event
-from hansard.message.parse import ContentPart, parse, role_of, to_json
+from hansard.message.parse import ContentPart, parse, role_of, to_json, without_binary
 from hansard.state import fold, view
 from hansard.state.lineage import redactions_of
 from hansard.state.view import VIEWS, StreamAssembler, View, ViewRanges
@@ -262,15 +262,16 @@ class Transcript:
 
 #: What `usage_note` returns, after the name of a model. A log of another program may hold other values.
 USAGE_NOTE: Final = re.compile(
-    r"(?s)(.*): (\d{1,15}) tokens? in, (\d{1,15}) out"
+    r"(?s)(.*): (\d{1,15}) tokens? in(?: \(\d{1,15} cached\))?, (\d{1,15}) out"
     r"(?:, cost (-?\d{1,13}(?:\.\d{1,99})?(?:e-\d\d)?))?"
 )
 
 
-def usage_note(given: int, made: int, cost: object) -> str:
+def usage_note(given: int, made: int, cost: object, cached: int = 0) -> str:
     """Return tokens and cost as a line of a transcript."""
     unit = "token" if given == 1 else "tokens"
-    return f"{given} {unit} in, {made} out" + (f", cost {cost}" if cost else "")
+    unit += f" in ({cached} cached)" if cached else " in"
+    return f"{given} {unit}, {made} out" + (f", cost {cost}" if cost else "")
 
 
 def _describe(event: Event) -> tuple[str, dict[str, Any]]:
@@ -292,7 +293,10 @@ def _describe(event: Event) -> tuple[str, dict[str, Any]]:
         kinds.USAGE_RECORDED: (
             f"{data.get('model')}: "
             + usage_note(
-                data.get("input_tokens", 0), data.get("output_tokens", 0), data.get("cost")
+                data.get("input_tokens", 0),
+                data.get("output_tokens", 0),
+                data.get("cost"),
+                data.get("cached_tokens", 0),
             )
         ),
     }
@@ -341,7 +345,7 @@ def _markdown_entry(entry: TranscriptEntry) -> str:
     lines = [f"## {entry.seq} · {_inline(parsed.speaker)}", "", f"*{entry.stamp}*", ""]
     if entry.note:
         lines += [f"*({_inline(entry.note)})*", ""]
-    for part in parsed.shown(full=True):
+    for part in map(without_binary, parsed.shown(full=True)):
         lines += [_markdown_part(part), ""]
     return "\n".join([*lines, ""])
 
@@ -522,7 +526,7 @@ def _html_entry(entry: TranscriptEntry) -> str:
         return f'<div class="note{usage}" id="e{entry.seq}">{note}</div>\n'
     parsed = parse(entry.message)
     note = f"<i>{_escaped(entry.note)}</i>" if entry.note else ""
-    parts = "".join(map(_html_part, parsed.shown(full=True)))
+    parts = "".join(map(_html_part, map(without_binary, parsed.shown(full=True))))
     role = role_of(entry.message)
     return (
         f'<article class="{role if role in _COLORED else "other"}" id="e{entry.seq}">\n'

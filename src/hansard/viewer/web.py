@@ -23,6 +23,7 @@ from starlette.staticfiles import StaticFiles
 
 import hansard
 from hansard.cli import screen
+from hansard.message.parse import size
 from hansard.transfer.transcript import visible
 from hansard.viewer import pages
 from hansard.viewer.guard import Guard
@@ -67,7 +68,7 @@ def templates(site: Site, url: Callable[..., str] | None = None) -> jinja2.Envir
     )
     made.globals.update(site=site, url=url or site.url, many=screen.many)
     made.filters.update(
-        size=screen.size,
+        size=size,
         short=screen.rounded,
         clock=pages.clock,
         code=pages.code,

@@ -147,7 +147,9 @@ def test_a_transcript_tells_what_happened(store: Store) -> None:
     session.revert(2)
     session.clear()
     session.summarize(upto=2, message={"role": "system", "content": "In short"})
-    session.record_usage(model="m-1", input_tokens=12)
+    session.record_usage(model="m-1", input_tokens=12, cached_tokens=5)
+    picture = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo" * 32}
+    session.add_message({"role": "user", "content": [{"type": "image", "source": picture}]})
     session.close()
     child = session.fork("c")
     stream = child.stream(gather=0)
@@ -164,7 +166,8 @@ def test_a_transcript_tells_what_happened(store: Store) -> None:
             "cleared",
             "a summary of everything up to 2",
             "In short",
-            "12 tokens in",
+            "12 tokens in (5 cached), 0 out",
+            "[image/png, 264 B]",
             "closed",
             "forked from s at",
             "I was",
@@ -172,6 +175,7 @@ def test_a_transcript_tells_what_happened(store: Store) -> None:
         ):
             assert said in text, (format, said)
         assert "never mind" not in text
+        assert "iVBORw0KGgo" not in text
         quiet = b"".join(child.export(format, events=False)).decode()
         assert "12 tokens in" not in quiet
         assert "Where is it?" in quiet
@@ -201,7 +205,8 @@ def test_html_adds_up_the_usage_of_a_turn(store: Store) -> None:
         session.add_message({"role": "user", "content": "?"})
         for cost in costs:
             session.add_message({"role": "assistant", "content": "so"})
-            session.record_usage(model="m: 1 tokens in, 2 out", input_tokens=1, cost=cost)
+            usage: Any = {"input_tokens": 1, "cached_tokens": int(cost == "0.1"), "cost": cost}
+            session.record_usage(model="m: 1 tokens in, 2 out", **usage)
     # Not a number that a program of this version would record.
     raw = b'{"model":"m","input_tokens":1,"output_tokens":2,"cost":"1e999999999"}'
     session._log.append(AppendRequest([NewEvent(USAGE_RECORDED, raw, control=False)]))
@@ -211,7 +216,8 @@ def test_html_adds_up_the_usage_of_a_turn(store: Store) -> None:
         "turn: 3 calls, 3 tokens in, 0 out, cost 0.3",
         "turn: 2 calls, 2 tokens in, 0 out",
     ]
-    assert text.count(": 1 token in, 0 out") == 6
+    assert text.count(": 1 token in, 0 out") == 5
+    assert text.count(": 1 token in (1 cached), 0 out") == 1
     assert text.index(notes[0]) < text.index('id="e8"') < text.index(notes[1])
 
 

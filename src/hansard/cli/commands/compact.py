@@ -4,7 +4,8 @@ import click
 
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, check_targets, define, session_of
-from hansard.cli.screen import many, size
+from hansard.cli.screen import many
+from hansard.message.parse import size
 
 
 @define(

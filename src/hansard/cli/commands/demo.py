@@ -20,7 +20,8 @@ import click
 
 import hansard
 from hansard.cli.command import Call, define
-from hansard.cli.screen import Screen, many, size
+from hansard.cli.screen import Screen, many
+from hansard.message.parse import size
 
 WRITERS: Final = 8
 EACH: Final = 200

@@ -8,7 +8,8 @@ import msgspec
 import hansard
 from hansard.cli import VERSION
 from hansard.cli.command import DEFAULT_STORE, FAILED, Call, define
-from hansard.cli.screen import many, size
+from hansard.cli.screen import many
+from hansard.message.parse import size
 
 
 @define(

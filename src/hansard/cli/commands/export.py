@@ -17,7 +17,8 @@ import hansard
 from hansard import exporters
 from hansard.cli import arguments
 from hansard.cli.command import PATH, Call, define, extra, session_of
-from hansard.cli.screen import Screen, many, size
+from hansard.cli.screen import Screen, many
+from hansard.message.parse import size
 
 #: The formats, and the endings of their files. A site is a directory.
 _ENDINGS: Final = {

@@ -16,7 +16,8 @@ import hansard
 from hansard.cli import arguments
 from hansard.cli.command import Call, define, session_of
 from hansard.cli.render import EventPrinter, show_state
-from hansard.cli.screen import many, size
+from hansard.cli.screen import many
+from hansard.message.parse import size
 
 #: Events that take messages out of the model view.
 _MARKING: Final = frozenset({"session.reverted", "session.cleared", "summary.added"})

@@ -22,8 +22,8 @@ from hansard.cli.screen import (
     padded,
     rounded,
     shorten,
-    size,
 )
+from hansard.message.parse import size
 
 #: Height of the growth plot, in lines.
 _HIGH: Final = 5
