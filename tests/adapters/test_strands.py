@@ -23,6 +23,7 @@ from strands.types.session import Session, SessionAgent, SessionMessage, Session
 import hansard
 from hansard.adapters.strands import HansardRepository, HansardStorage
 from hansard.message import origin
+from hansard.message.parse import parse
 
 
 class Scripted(Model):
@@ -232,6 +233,17 @@ def test_a_redacted_message_is_removed(store: hansard.Store, tmp_path: Path) -> 
     assert "swordfish" not in str(agent.messages)
     agent("go on")
     assert [message.message_id for message in repository.list_messages("s", "a")] == [0, 1, 2, 3, 4]
+
+
+def test_a_failed_call_is_shown_as_one(store: hansard.Store) -> None:
+    """Other readers see that a result is an error; Strands gets its own message back."""
+    result = {"toolUseId": "c1", "status": "error", "content": [{"text": "no such place"}]}
+    given: Any = {"role": "user", "content": [{"toolResult": result}]}
+    repository = HansardRepository(store)
+    repository.create_message("s", "a", SessionMessage.from_message(given, 0))
+    (message,) = store.session("s").messages()
+    assert parse(message).parts[0].failed
+    assert repository.list_messages("s", "a")[0].to_message() == given
 
 
 def test_messages_of_another_framework_are_listed(store: hansard.Store) -> None:

@@ -247,7 +247,8 @@ def _block(block: Json) -> Json:
         return {"type": "tool_use", **named}
     if isinstance(result, dict):
         text = origin.content_text(result.get("content"))
-        return {"type": "tool_result", "tool_use_id": result.get("toolUseId"), "content": text}
+        answer = {"type": "tool_result", "tool_use_id": result.get("toolUseId"), "content": text}
+        return answer | ({"is_error": True} if result.get("status") == "error" else {})
     return block
 
 
