@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages.ai import UsageMetadata
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 
+import hansard
 from hansard import importers
 from hansard.adapters.langgraph import HansardSaver
 from tests.importers.sources import import_new, problems, texts
@@ -32,8 +34,9 @@ def step(state: State) -> dict[str, Any]:
     """Return messages, as an agent with a tool does."""
     count = len(state["messages"])
     call = {"name": "weather", "args": {"city": "Ulm"}, "id": f"c{count}"}
+    usage = UsageMetadata(input_tokens=10, output_tokens=3, total_tokens=13)
     said = [
-        AIMessage(content="I look.", tool_calls=[call]),
+        AIMessage(content="I look.", tool_calls=[call], usage_metadata=usage),
         ToolMessage("dry", tool_call_id=f"c{count}"),
     ]
     return {"messages": said, "seen": {str(count)}, "blob": b"\xff\x00"}
@@ -71,11 +74,13 @@ def test_the_saver_has_every_checkpoint_and_the_graph_continues(tmp_path: Path) 
     assert list(ours.list(None)) == wanted
     session = store.session("t1")
     assert texts(store, session.id, "model")[:3] == ["ask 0", "I look.", "dry"]
+    assert session.usage["unknown"] == hansard.Usage(calls=4, input_tokens=40, output_tokens=12)
     assert session.messages()[1]["tool_calls"][0]["function"]["arguments"] == '{"city": "Ulm"}'
     answer = graph(ours).invoke({"messages": [HumanMessage("more")]}, THREAD)
     # The adapter finds the marks of mirrored messages, and adds only new ones.
     assert [one.content for one in answer["messages"]] == texts(store, session.id, "model")
     assert len(session.messages()) == len(session.messages(view="history")) == 15
+    assert session.usage["unknown"].calls == 5
 
 
 def test_continuing_an_earlier_checkpoint_is_a_revert(tmp_path: Path) -> None:

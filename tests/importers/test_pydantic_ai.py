@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_ai import Agent, BinaryContent
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.models.test import TestModel
 from pydantic_ai_harness.step_persistence.conversations import (
     ConversationSummary,
@@ -43,6 +43,9 @@ def test_an_agent_continues_imported_messages(tmp_path: Path) -> None:
     assert report.skipped == []
     session = store.session("c1")
     assert natives_of(session.messages()) == json.loads(path.read_text())
+    used = [one.usage for one in history if isinstance(one, ModelResponse)]
+    (counted,) = session.usage.values()
+    assert (counted.calls, counted.output_tokens) == (2, sum(one.output_tokens for one in used))
     assert texts(store, session.id, "model")[-1] == "It is dry."
     result = asyncio.run(agent(SessionPersistence(store)).run("And now?", conversation_id="c1"))
     assert result.all_messages()[: len(history)] == history

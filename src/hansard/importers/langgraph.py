@@ -74,6 +74,8 @@ class _Thread:
         self._thread_id = thread_id
         self._versions: dict[Place, dict[str, Any]] = {}
         self._items: list[Item] = []
+        #: Ids of the messages whose usage is imported.
+        self._counted: set[str] = set()
 
     def items(self) -> list[Item]:
         """Return the checkpoints, oldest first, each followed by its messages and writes."""
@@ -92,11 +94,13 @@ class _Thread:
                 why = f"unknown serializer {kind!r}" if kind not in _FORMATS else f"{error}"
                 self._report("checkpoints", name, f"cannot be decoded: {why:.200}; it is left out")
                 continue
-            added = None
+            added, usage = None, list[Item]()
             if not ns and _MIRRORED in data["values"]:
                 # Without a value, only the writes of the parent checkpoint are stored.
                 value, written = held.get(_MIRRORED), writes.get((ns, parent or ""), [])
-                messages = list(filter(None, map(_message, _natives(value, written))))
+                natives = _natives(value, written)
+                messages = list(filter(None, map(_message, natives)))
+                usage = self._usage(natives, time)
                 added = values.mirror_change(known, messages, more=value is None)
             if added is not None:
                 if added.back is not None:
@@ -107,6 +111,7 @@ class _Thread:
                 places = enumerate(added.marks, len(self._items) + 1)
                 known[added.kept :] = [(mark, place) for place, mark in places]
                 self._items += [Item.message(message, time) for message in added.messages]
+            self._items += usage
             self._items += _grouped(ns, name, writes.get((ns, name), []), time)
         for ns, name in writes.keys() - self._versions.keys():
             count = len(writes[ns, name])
@@ -140,6 +145,16 @@ class _Thread:
         time = parse_time(checkpoint.get("ts"))
         self._versions[place] = versions
         return data, held, time
+
+    def _usage(self, natives: list[Any], time: str | None) -> list[Item]:
+        """Return the usage that new messages report, each by its id, as the adapter records it."""
+        found = []
+        for given in filter(None, map(_model, natives)):
+            name, usage = text_in(given, "id"), values.usage_of(given.get)
+            if usage is not None and name is not None and name not in self._counted:
+                self._counted.add(name)
+                found.append(Item("usage.recorded", {**usage, "response_id": name}, time))
+        return found
 
     def _writes(self) -> dict[Place, list[Write]]:
         """Return the writes of the thread by checkpoint, oldest first."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 from hansard.importers import database
 from hansard.importers.foreign_json import Unreadable, member, parse_time, text_in, time_in, without
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
-from hansard.message.pydantic_items import FORMAT, message_of
+from hansard.message.pydantic_items import FORMAT, message_of, usage_of
 
 _KINDS: Final = frozenset({"request", "response"})
 _CONVERSATIONS: Final = frozenset({"id", "revision", "metadata", "messages", "updated_at"})
@@ -62,7 +62,10 @@ def _conversation(files: Files, where: str, messages: Any, blobs: Blobs) -> list
             with files.item(at):  # a missing picture leaves its marker
                 complete = _restored(native, blobs)
             times = (time_in(one, "timestamp") for one in (complete, *complete["parts"]))
-            items.append(Item.message(message_of(complete), next(filter(None, times), None)))
+            time = next(filter(None, times), None)
+            items.append(Item.message(message_of(complete), time))
+            if (usage := usage_of(complete)) is not None:
+                items.append(Item("usage.recorded", usage, time))
     return items
 
 
