@@ -703,6 +703,17 @@ def test_an_encrypting_serializer_records_no_usage(store: hansard.Store) -> None
 # -- threads that go and come -------------------------------------------------------------------
 
 
+def test_a_listing_leaves_out_what_is_deleted_concurrently(store: hansard.Store) -> None:
+    """A thread that is deleted while a caller reads a listing has no more checkpoints in it."""
+    saver = HansardSaver(store)
+    for number in (1, 2):
+        saver.put(at("t"), checkpoint_of(number, {"x": number}, {"x": number}), {}, {"x": number})
+    listed = saver.list(at("t"))
+    assert next(listed).checkpoint["id"] == f"{2:08}"
+    saver.delete_thread("t")
+    assert list(listed) == []
+
+
 def test_a_thread_that_was_copied_can_be_deleted(store: hansard.Store) -> None:
     """N-50: a copy keeps everything when its source is deleted; the source's id can be used again."""
     saver = HansardSaver(store)

@@ -203,10 +203,12 @@ class HansardSaver(BaseCheckpointSaver[str]):
         yield from matching if limit is None else islice(matching, max(limit, 0))
 
     def _tuples(self, found: Found) -> Iterator[CheckpointTuple]:
-        for thread_id, thread, one in found:
-            with thread.lock:
-                gathered = thread.gather(one)
-            yield self._tuple(thread_id, gathered)
+        for thread_id, thread, listed in found:
+            with thread.fresh():
+                one = thread.find(listed.ns, listed.id)  # it may have been deleted since
+                gathered = None if one is None else thread.gather(one)
+            if gathered is not None:
+                yield self._tuple(thread_id, gathered)
 
     def put(
         self,
