@@ -85,6 +85,18 @@ def test_a_session_whose_archive_grew_is_continued(store: hansard.Store, tmp_pat
     assert len(texts(store, "chat-1", "model")) == 1 + len(live) - 2 + 1
 
 
+def test_an_archived_summary_counts_as_a_turn(store: hansard.Store, tmp_path: Path) -> None:
+    """Places in the live messages follow all archived ones, also a summary among them."""
+    said = [{"role": "user", "content": text} for text in ("old", "sum", "one", "two")]
+    archived = [said[0], {**said[1], "metadata": {"compaction": True}}]
+    snapshots = [{"label": "first", "message_index": 0}]
+    data = {"session_id": "s", "archived_messages": archived, "messages": said[2:]}
+    write(tmp_path / "s.json", {**data, "snapshots": snapshots})
+    importers.import_sessions(store, "praisonai", tmp_path)
+    session = store.session("s")
+    assert [one["content"] for one in session.messages(at="first")] == ["old", "sum", "one"]
+
+
 def test_what_is_damaged_is_reported(store: hansard.Store, tmp_path: Path) -> None:
     """N-81: invalid turns, snapshots of missing turns and files marked as corrupt are reported."""
     root = shutil.copytree(MADE / "hierarchical", tmp_path / "source")

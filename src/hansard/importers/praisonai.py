@@ -82,6 +82,7 @@ class _Turns:
 
     Attributes:
         items: all turns, the archived ones first.
+        archived: the number of the archived ones.
         summary: the summary of the first of them, if there is one.
     """
 
@@ -89,10 +90,11 @@ class _Turns:
         self.summary: Item | None = None
         archived = data.get("archived_messages")
         self.items = files.each(f"{where}:archived_messages", archived, _turn)
+        self.archived = len(self.items)
         for number, message in enumerate(list_of(data.get("messages"))):
             with files.item(f"{where}:messages[{number}]"):
                 if _is_summary(message):
-                    self._summarize(message, _count(archived))
+                    self._summarize(message, self.archived)
                 else:
                     self.items.append(_turn(message))
         last = data.get("last_compaction")
@@ -100,7 +102,7 @@ class _Turns:
             # Made by a model: it replaces the first of the live messages, and all before them.
             index = last.get("message_index")
             live = list_of(data.get("messages"))[: index if isinstance(index, int) else 0]
-            self._summarize({**last, "content": last["summary"]}, _count(archived) + _count(live))
+            self._summarize({**last, "content": last["summary"]}, self.archived + _count(live))
 
     def _summarize(self, message: Record, upto: int) -> None:
         role = text_in(message, "role") or "system"
@@ -147,7 +149,7 @@ def _snapshot(
             raise Unreadable(f"{label!r:.100}: PraisonAI has invalidated its place")
         if not -1 <= index < len(live):
             raise Unreadable(f"{label!r:.100}: it is at message {index}, which is missing")
-        return label, _count(data.get("archived_messages")) + _count(live[: index + 1]), None
+        return label, turns.archived + _count(live[: index + 1]), None
     found = _Turns(files, where, transcript).items
     at = len(found)
     return label, at, None if found == turns.items[:at] else found
