@@ -78,6 +78,8 @@ def test_a_hold_is_set_listed_shown_and_released(store: Path) -> None:
         refused = hansard(*words, store=store)
         assert refused.code == 1
         assert "is under a legal hold (case 7)" in refused.err
+    assert hansard("rm", "agent/1-b", "agent/1", store=store).code == 1
+    assert hansard("restore", "--json", store=store).json == {"trash": []}
     assert hansard("hold", "agent/1", "--release", "--reason", "x", store=store).code == 2
     again = hansard("hold", "agent/1", store=store)
     assert again.out == "agent/1: held already; nothing was written\n"

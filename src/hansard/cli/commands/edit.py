@@ -188,15 +188,18 @@ def rm(call: Call, session_ids: tuple[str, ...], *, purge: bool, yes: bool) -> i
     """
     with call.writing() as store:
         trash = set(store.trash())
+        held: list[str] = []
         for session_id in session_ids:
             # All are checked first: a mistyped id removes nothing.
-            if not (purge and session_id in trash):
-                session_of(store, session_id, complete=True)
+            if purge and session_id in trash:
+                continue
+            if session_of(store, session_id, complete=True).state().held:
+                held.append(session_id)
         question = f"Permanently delete {many(len(session_ids), 'session')}?"
         if purge and not yes and not call.screen.confirm(question):
             call.screen.line("nothing was removed")
             return FAILED
-        for session_id in session_ids:
+        for session_id in dict.fromkeys((*held, *session_ids)):  # a hold refuses before the first
             if store.exists(session_id):
                 store.delete(session_id)
             if purge:
