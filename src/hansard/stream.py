@@ -248,12 +248,14 @@ class _Flusher:
             stream._stored = len(stream._pieces)  # noqa: SLF001 - its one friend
         #: The streams that wait, and until when.
         self.due: dict[Stream, float] = {}
-        self._changed = threading.Condition()
+        #: Held by `with`, and not through the condition: an interrupt in a function of Python could keep it.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._runs = False
 
     def add(self, stream: Stream, due: float) -> bool:
         """Flush a stream at a time, or before; return False if there is no thread to do it."""
-        with self._changed:
+        with self._lock:
             if stream not in self.due:
                 self.due[stream] = due
                 self._changed.notify()
@@ -269,7 +271,7 @@ class _Flusher:
 
     def remove(self, stream: Stream) -> None:
         """Forget a stream that was flushed, or has ended."""
-        with self._changed:
+        with self._lock:
             if self.due.pop(stream, None) is not None:
                 self._changed.notify()
 
@@ -283,7 +285,7 @@ class _Flusher:
 
     def _next(self) -> Stream | None:
         """Wait for the next stream that is due; return None when no stream waits."""
-        with self._changed:
+        with self._lock:
             while self.due:
                 stream = min(self.due, key=self.due.__getitem__)
                 pause = self.due[stream] - monotonic()

@@ -109,6 +109,13 @@ def test_an_interrupt_while_idle_files_are_closed_holds_no_lock(
     assert at > 10, "it has points"
 
 
+@pytest.mark.slow
+def test_a_stream_that_is_interrupted_anywhere_stops_no_other_thread(stage: Stage) -> None:
+    """N-23: no point of a stream keeps a lock, which a `Condition` of Python would."""
+    points = interrupts.points(stage, "stream")
+    assert all(interrupts.interrupt(stage, "stream", at).fired for at in range(1, points + 1))
+
+
 def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
@@ -298,11 +298,14 @@ def _go_on(
     """Do the remaining steps with the same store object, then append with another."""
     try:
         for step in operation.steps[done:]:
-            if "stream" in kept or operation.name != "stream":
+            stream = kept.get("stream")
+            # It may have been finished before the interrupt came.
+            if operation.name != "stream" or (stream is not None and stream.event is None):
                 with suppress(*_DONE):
                     step(store, kept)
         with open_store(path) as other:
-            # Each takes the locks that the struck step may have left held.
+            # Each takes the locks that the struck step may have left held; another thread does not own them.
+            _in_thread(partial(_stream_words, store))
             for each, word in ((store, "the same"), (other, "another")):
                 each.session("s").add_message({"by": word})
                 each.session(word).add_message({"by": word})
@@ -323,6 +326,20 @@ def _go_on(
                 raise Wrong(f"verify, after continuing: {other.verify()}")
     except hansard.HansardError as error:
         raise Wrong(f"cannot continue: {type(error).__name__}: {error}") from error
+
+
+def _stream_words(store: hansard.Store) -> None:
+    with store.session("s").stream() as stream:
+        stream.write("of another thread")
+
+
+def _in_thread(call: Callable[[], None]) -> None:
+    """Make a call in another thread, which must end."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(PATIENCE / 2)
+    if thread.is_alive():
+        raise Wrong("another thread waits for a lock that is never released")
 
 
 def _check_listing(store: hansard.Store, operation: Operation, found: State) -> None:

@@ -168,7 +168,7 @@ class MemoryLog(InternalLog):
             try:
                 self._check_open()
                 yield record
-                self._backend.lock.notify_all()
+                self._backend.news.notify_all()
             finally:
                 record.is_written = False
 
@@ -232,7 +232,7 @@ class MemoryLog(InternalLog):
 
     def wait(self, after: int, timeout: float) -> bool:
         with self._backend.lock:
-            return self._backend.lock.wait_for(lambda: self._seq() > after, timeout)
+            return self._backend.news.wait_for(lambda: self._seq() > after, timeout)
 
     def _seq(self) -> int:
         self._check_open()
@@ -332,7 +332,9 @@ class MemoryBackend(Backend):
 
     def after_fork(self) -> None:
         """Replace the lock of all data, which another thread of the parent may have held."""
-        self.lock = threading.Condition()
+        #: Held by `with`, and not through the condition: an interrupt in a function of Python could keep it.
+        self.lock = threading.RLock()
+        self.news = threading.Condition(self.lock)
         for record in self._records.values():
             record.is_written = False
 
@@ -426,7 +428,7 @@ class MemoryBackend(Backend):
             if record is None or not record.events or record.deleted < trashed:
                 raise not_found(session_id, "the trash" if trashed else "this store")
             yield record
-            self.lock.notify_all()
+            self.news.notify_all()
 
     def probe(self) -> Health:
         self.check_open()
@@ -438,7 +440,7 @@ class MemoryBackend(Backend):
         with self.lock:
             self._closed = True
             self._records = {}
-            self.lock.notify_all()
+            self.news.notify_all()
 
     def check_open(self) -> None:
         """Raise if the store was closed."""
