@@ -118,15 +118,15 @@ def redact(
     """
     with call.writing() as store:
         session = session_of(store, session_id, complete=True)
+        question = f"Permanently hide {many(len(seqs), 'message')} of {session_id}?"
+        if not yes and not call.screen.confirm(question):
+            call.screen.line("nothing was written")
+            return FAILED
         for seq in seqs:
             # All are checked first: a mistyped seq hides nothing.
             event = next(session.events(after=seq - 1), None)
             if event is None or event.kind not in _REDACTABLE:
                 raise hansard.InvalidEvent(f"session {session_id!r} has no message at seq {seq}")
-        question = f"Permanently hide {many(len(seqs), 'message')} of {session_id}?"
-        if not yes and not call.screen.confirm(question):
-            call.screen.line("nothing was written")
-            return FAILED
         done = [session.redact(seq, reason=reason).seq for seq in seqs]
     call.screen.document({"session": session_id, "redacted": list(seqs), "events": done})
     call.screen.line(
@@ -188,18 +188,18 @@ def rm(call: Call, session_ids: tuple[str, ...], *, purge: bool, yes: bool) -> i
     """
     with call.writing() as store:
         trash = set(store.trash())
-        held: list[str] = []
         for session_id in session_ids:
             # All are checked first: a mistyped id removes nothing.
-            if purge and session_id in trash:
-                continue
-            if session_of(store, session_id, complete=True).state().held:
-                held.append(session_id)
+            if not (purge and session_id in trash):
+                session_of(store, session_id, complete=True)
         question = f"Permanently delete {many(len(session_ids), 'session')}?"
         if purge and not yes and not call.screen.confirm(question):
             call.screen.line("nothing was removed")
             return FAILED
-        for session_id in dict.fromkeys((*held, *session_ids)):  # a hold refuses before the first
+        # Of several, held ones first: they refuse before another is removed.
+        several = len(session_ids) > 1
+        held = {info.id for info in store.sessions(held=True).items} if several else ()
+        for session_id in sorted(dict.fromkeys(session_ids), key=lambda one: one not in held):
             if store.exists(session_id):
                 store.delete(session_id)
             if purge:
