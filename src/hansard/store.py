@@ -80,6 +80,7 @@ _MODULES = (
     "hashlib",
     "hansard.follow",
     "hansard.message.provider_rules",
+    "hansard.message.values",
     "hansard.message.window",
     "hansard.prices",
     "hansard.workspace",

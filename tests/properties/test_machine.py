@@ -80,6 +80,9 @@ class InFiles(Streaming):
         live = self.plain.live()
         if self.draw(st.booleans()):
             self.copied = hansard.open("memory:")
+        # A parent that was in the trash is there in the copy, until it is restored there, too.
+        for name in {*live} & {*self.copied.trash()}:
+            self.copied.restore(name)
         assert self.stores[0].copy_to(self.copied).failed == {}
         assert self.stores[0].copy_to(self.copied).events == 0
         for name in live:
@@ -107,8 +110,8 @@ class InSmallFrames(InFiles):
     def shrink(self, frame: int, piece: int) -> None:
         """Set the sizes of this history."""
         self.patch.setattr("hansard.log.sealed_writer.FRAME", frame)
-        # The trial of a compaction has one frame.
-        self.patch.setattr("hansard.backend.local.compact._TRIED", frame)
+        # The trial of a compaction has one frame, with a note after the records.
+        self.patch.setattr("hansard.backend.local.compact._TRIED", frame // 2)
         self.patch.setattr("hansard.log.segment_reader.PIECE", piece)
 
     def teardown(self) -> None:
