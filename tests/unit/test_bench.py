@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import python
 from tools.bench import compaction, contention, during_compaction, goals, index, main
 from tools.bench.conversation import conversation
+from tools.bench.installed import CHECKOUT
 from tools.bench.result import Result, claim_of, table
 
 
@@ -59,6 +61,14 @@ def test_measurements_run(name: str, tmp_path: Path) -> None:
     assert isinstance(found, Result)
     assert found.name == name
     assert f"| {found.claim} |" in table([found])
+
+
+def test_each_group_needs_its_own_packages_only() -> None:
+    """Without the packages of other groups, the tool starts."""
+    missing = ["lmdb", "playwright", "psutil", "psycopg", "pytest"]
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import tools.bench.main"
+    done = python("-c", code, cwd=CHECKOUT)
+    assert done.returncode == 0, done.stderr
 
 
 def test_goals_are_written_into_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

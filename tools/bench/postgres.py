@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
-
-import psycopg
+from typing import TYPE_CHECKING, Any, Final
 
 import hansard
-from tests.postgres.server import Server
 from tools.bench.conversation import conversation
 from tools.bench.result import Result, claim_of
+
+if TYPE_CHECKING:
+    from tests.postgres.server import Server
 
 APPENDS: Final = 1_000
 EVENTS: Final = 10_000
@@ -33,7 +33,10 @@ _clock = time.perf_counter
 
 
 @contextmanager
-def _server() -> Iterator[Server]:
+def _server() -> "Iterator[Server]":
+    # Imported here, as psycopg below: only this group's environment has the packages.
+    from tests.postgres.server import Server
+
     settings = {"fsync": "on", "shared_buffers": "128MB", "autovacuum": "on"}
     with Server(18, settings=settings) as server:
         yield server
@@ -52,6 +55,8 @@ def _timed(do: Callable[[], object]) -> float:
 def pg_append(directory: Path) -> Result:
     """One `append` against a bare single-row INSERT with its commit, one after the other, p50."""
     del directory
+    import psycopg
+
     messages = conversation(1, 200)
     with _server() as server:
         url = server.database()
@@ -127,6 +132,8 @@ def pg_writers(directory: Path) -> Result:
 def pg_load(directory: Path) -> Result:
     """10,000 events read against a bare SELECT of the same rows."""
     del directory
+    import psycopg
+
     messages = conversation(2, 200)
     with _server() as server:
         url = server.database()
