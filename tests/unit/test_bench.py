@@ -97,4 +97,4 @@ def test_goals_are_written_into_the_page(tmp_path: Path, monkeypatch: pytest.Mon
     assert page.read_text() == first
     goals.write([results[0]._replace(ratio=1.25)], "another")
     changed = {line for line in page.read_text().splitlines() if line not in lines}
-    assert changed == {lines[7].replace("1.00", "1.25"), "Measured with another."}
+    assert changed == {lines[7].replace("1.00", "1.25"), "The last run: another."}
