@@ -262,6 +262,26 @@ def test_a_lost_answer_is_not_an_error(url: str, proxy: Proxy, change: str) -> N
         assert found == expected[change]
 
 
+def test_a_deletion_that_finds_a_session_deleted_says_so_although_it_is_restored(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-28: restored before the deletion looks again, the session was in the trash all the same."""
+    with hansard.open(url) as other, hansard.open(url) as store:
+        store.session("s").add_message(message("x"))
+        rows = store._backend.rows  # type: ignore[attr-defined] # PostgreSQL's
+        look = rows.session
+
+        def restored(session: str) -> object:
+            other._backend.restore("s")
+            return look(session)
+
+        monkeypatch.setattr(rows, "session", restored)
+        other._backend.delete("s")
+        with pytest.raises(hansard.SessionDeleted):
+            store._backend.delete("s")
+        assert list(other._backend.ids()) == ["s"]
+
+
 def test_a_compaction_whose_answer_is_lost_counts_its_bytes_once(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,11 +290,13 @@ class PostgresBackend(Backend):
             row = self.rows.session(session)
             if row is None:
                 raise not_found(session_id)
-            if row.deleted and not uncertain:
-                raise deleted(session_id)
-            if not row.deleted and expected_seq is not None and row.head.seq != expected_seq:
+            if row.deleted or expected_seq is None:
+                # It was deleted then, and may have been restored since.
+                if not uncertain:
+                    raise deleted(session_id)
+            elif row.head.seq != expected_seq:
                 raise seq_conflict(session_id, expected_seq, row.head.seq)
-            if not row.deleted:
+            else:
                 raise LockTimeout(
                     f"{self.where}: session {session_id!r} changed while it was deleted; it was not. Retry"
                 )
