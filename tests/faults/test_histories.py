@@ -4,6 +4,7 @@ The checker finds each kind of violation in a handwritten history, and a store w
 """
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -359,16 +360,27 @@ RUNS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def refusals(history: histories.History, do: str) -> set[str | None]:
+    """Return the errors of all calls of a kind."""
+    return {one.result.get("error") for one in history.operations if one.do == do}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_history_with_kills_breaks_no_promise(tmp_path: Path, seed: int, name: str) -> None:
     """N-16, N-17, N-22, N-26, N-27, N-35, N-38, N-39, F-25 to F-31, F-67, F-99: no violation is found."""
     options = {"durability": "os", "lock_timeout": 60.0}
-    history = histories.run(
-        tmp_path / "store", seed=seed, options=options, timeout=200.0, **RUNS[name]
-    )
-    assert show(history) == ""
+
+    def run(number: int) -> histories.History:
+        place = tmp_path / f"store{number}"
+        found = histories.run(
+            place, seed=seed + number, options=options, timeout=200.0, **RUNS[name]
+        )
+        assert show(found) == ""
+        return found
+
+    history = run(0)
     assert sum(history.kills.values()) >= RUNS[name]["kills"]
     done = {one.do for one in history.operations if one.outcome == "ok"}
     # The others are kinds of appends.
@@ -379,8 +391,9 @@ def test_a_history_with_kills_breaks_no_promise(tmp_path: Path, seed: int, name:
         assert {"write before", "write amid", "write after"} <= history.kills.keys()
         assert "unknown" in {one.outcome for one in history.operations if one.do == "append"}
     if name == "forks":
-        refused = {one.result.get("error") for one in history.operations if one.do == "purge"}
-        assert "InUse" in refused
+        # In some histories, no purge meets a fork.
+        others = (run(number) for number in range(1, 4))
+        assert any("InUse" in refusals(one, "purge") for one in chain([history], others))
     if name == "beginnings":
         assert sum(session.startswith(("new/", "begun/")) for session in history.sessions) > 20
 
