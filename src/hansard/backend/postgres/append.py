@@ -175,15 +175,14 @@ class PendingInsert:
 
     def __init__(self, request: AppendRequest) -> None:
         self.request = request
-        new = request.events
-        self.size = len(new[0].data) if len(new) == 1 else sum(len(one.data) for one in new)
+        self.size = sum(len(one.data) for one in request.events)
         if request.key is None:
             # Unique in its session, and ascending, so that ids are neighbors in the index.
             self.id = f"{time.time_ns():016x}{os.urandom(8).hex()}"
         else:
             self.id = hash_number(b"key\0" + request.key.encode())
         #: The stored events; an append of no events is done already.
-        self.events: list[Event] | None = None if new else []
+        self.events: list[Event] | None = None if request.events else []
         self.error: Exception | None = None
 
     def outcome(self) -> list[Event]:
@@ -225,32 +224,7 @@ class Writer:
 
     def append(self, appends: list[PendingInsert]) -> None:
         """Do appends, in order, and set the outcome of each."""
-        turns = self._turns
-        if not turns.try_lead():
-            turns.submit(appends)
-            return
-        # No other thread appends: without the queue it takes half as long as `submit`.
-        try:
-            self._lead([appends])
-            turns.release()
-        except BaseException:
-            turns.release()
-            raise
-
-    def append_checked(self, request: AppendRequest) -> list[Event]:
-        """Append events after the request's check, which the session's row is locked for."""
-        append = PendingInsert(request)
-        stamps = _stamps([append])
-        position, doubtful = self._connections.retry_noting(
-            lambda: self._attempt_checked(append, stamps)
-        )
-        if position is not None:
-            _set_events([append], stamps, *position)
-            self._count([append], len(stamps))
-        elif self._resolve([append], uncertain=doubtful):
-            raise not_found(self.session_id)
-        self._notifier.tell(self.session)
-        return append.outcome()
+        self._turns.submit(appends)
 
     def _count(self, group: list[PendingInsert], events: int) -> None:
         counters, appends, size = self._counters, len(group), sum(one.size for one in group)
@@ -258,19 +232,6 @@ class Writer:
         counters.appends += appends
         counters.more_events += events - appends
         counters.bytes += size
-
-    def _attempt_checked(
-        self, append: PendingInsert, stamps: list[str | None]
-    ) -> tuple[int, str] | None:
-        assert append.request.check is not None
-        try:
-            with locking(self._connections, self.session) as connection:
-                if connection is None:
-                    return None
-                append.request.check()
-                return self._execute([append], stamps, connection)
-        except psycopg.errors.UniqueViolation:
-            return None
 
     def _lead(self, requests: list[list[PendingInsert]]) -> None:
         """Do the appends of this thread and of those that wait, in the order in which they came."""
@@ -315,8 +276,15 @@ class Writer:
         self, group: list[PendingInsert], stamps: list[str | None], deadline: float
     ) -> tuple[int, str] | None:
         """Try once; return the last seq and its time, or None if a condition did not hold."""
+        check = group[0].request.check
         try:
-            return self._connections.call(partial(self._execute, group, stamps), deadline)
+            if check is None:
+                return self._connections.call(partial(self._execute, group, stamps), deadline)
+            with locking(self._connections, self.session) as connection:
+                if connection is None:
+                    return None
+                check()
+                return self._execute(group, stamps, connection)
         except psycopg.errors.UniqueViolation:
             return None
 
@@ -436,6 +404,8 @@ class Writer:
                     append.error = error
             elif in_trash:
                 append.error = deleted(self.session_id)
+            elif row is None and append.request.check is not None:
+                append.error = not_found(self.session_id)
             else:
                 append.error = append.request.refusal(self.session_id, seq, exists=seq > 0)
                 if append.error is None:
@@ -451,7 +421,7 @@ def _grouped(appends: list[PendingInsert]) -> list[list[PendingInsert]]:
     closed = True
     for append in appends:
         request = append.request
-        alone = request.expected_seq is not None or request.new_only
+        alone = request.expected_seq is not None or request.new_only or request.check is not None
         events += len(request.events)
         size += append.size
         full = events > _MAX_EVENTS or size > _MAX_BYTES

@@ -221,14 +221,9 @@ class Connections:
         return self.call(lambda lent: lent.fetch(query, params, binary=binary))
 
     def call(self, do: Callable[[Connection], Answer], deadline: float | None = None) -> Answer:
-        """Call something once with a connection. A generator, as `using` has one, costs 2 µs."""
-        connection = self._lend(deadline)
-        try:
+        """Call something once with a connection."""
+        with self.using(deadline) as connection:
             return do(connection)
-        except psycopg.Error as error:
-            raise server_errors.to_error(self.url, error, connection) from None
-        finally:
-            self._give_back(connection)
 
     def retry(self, do: Callable[[], Answer]) -> Answer:
         """Call something that may be done twice until no connection is lost, or patience is over."""
@@ -250,9 +245,9 @@ class Connections:
                 uncertain = uncertain or not lost.certain
 
     @contextmanager
-    def using(self) -> Iterator[Connection]:
+    def using(self, deadline: float | None = None) -> Iterator[Connection]:
         """Lend a connection. Errors are hansard's or `ConnectionLost`, except a unique violation."""
-        connection = self._lend(None)
+        connection = self._lend(deadline)
         try:
             yield connection
         except psycopg.Error as error:

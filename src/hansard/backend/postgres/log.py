@@ -82,13 +82,6 @@ class PostgresLog(InternalLog):
         self._writer: Writer | None = None
 
     def append(self, request: AppendRequest) -> list[Event]:
-        if request.check is not None:
-            self._backend.check_writable()
-            try:
-                return self._backend.writer(self.session_id).append_checked(request)
-            except Exception:
-                self._backend.counters.errors += 1
-                raise
         (append,) = self._do((request,))
         return self._events_of(append)
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import Chunk, Head, StreamPart
+from hansard.backend.contract import Chunk, Head, StreamPart, streamed
 from hansard.backend.postgres.connection import Connections
 from hansard.backend.postgres.schema import session_number
 from hansard.errors import Damaged, SessionNotFound
@@ -147,9 +147,7 @@ class PostgresChunk(Chunk):
             for row in self._rows
             if row[2] == MESSAGE_PART or (row[2] == MESSAGE_ADDED and b'"stream":' in row[3])
         ]
-        if len(rows) == len(self._rows):
-            return super().streamed()
-        return PostgresChunk(rows).streamed() if rows else []
+        return [part for part in map(streamed, PostgresChunk(rows).events()) if part is not None]
 
 
 class RowReader:
