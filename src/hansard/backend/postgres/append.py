@@ -6,7 +6,7 @@ event. The second part inserts the events at the seqs that the first part return
 hold, the first part returns nothing, and nothing is inserted.
 
 Threads that append to one session at the same time share a statement (`log.group_commit`). The first one
-leads; those that come while it waits for the server share the next statement. Appends with an
+leads; those that come while it waits for the server share the next statement. Appends with a check or an
 `expected_seq`, or for a new session, have a separate statement.
 
 Every append has an id that is unique in its session: derived from the caller's key, or generated. So an
