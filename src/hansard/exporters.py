@@ -16,6 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -174,17 +175,27 @@ def _claude_code(session: SharedSession) -> Iterator[bytes]:
 def _openai_items(session: SharedSession) -> Iterator[bytes]:
     """Yield a JSON array of OpenAI Responses items, as the Agents SDK's sessions and `Runner.run` take it."""
     before = b"[\n"
+    ids: dict[str, str] = {}
     for event in session.events:
-        message = event.message
-        for item in items_of(message) if message else ():
-            yield before + msgspec.json.encode(as_json(item))
+        for item in _items(event, ids):
+            yield before + msgspec.json.encode(item)
             before = b",\n"
     yield b"[]\n" if before == b"[\n" else b"\n]\n"
 
 
+def _items(event: Event, ids: dict[str, str]) -> list[Any]:
+    """Return the OpenAI items of an event's message; `ids` as for `origin.chat_with_ids`."""
+    message = event.message
+    if not message:
+        return []
+    chat_of = partial(origin.chat_with_ids, seq=event.seq, ids=ids)
+    return [as_json(item) for item in items_of(message, chat_of)]
+
+
 def _codex(session: SharedSession) -> Iterator[bytes]:
     """Yield the lines of a Codex rollout: a `session_meta`, then imported lines and messages."""
-    lines = [line for event in session.events for line in _codex_lines(event)]
+    ids: dict[str, str] = {}
+    lines = [line for event in session.events for line in _codex_lines(event, ids)]
     # A fork inherits its parent's first line; the last one is its own.
     heads = [line for line in lines if line.get("type") == "session_meta"]
     yield _line(heads[-1] if heads else _codex_head(session))
@@ -209,19 +220,16 @@ def _codex_head(session: SharedSession) -> dict[str, Any]:
     return {"timestamp": session.created, "type": "session_meta", "payload": payload}
 
 
-def _codex_lines(event: Event) -> list[dict[str, Any]]:
+def _codex_lines(event: Event, ids: dict[str, str]) -> list[dict[str, Any]]:
     if event.kind == _CODEX_LINE:
         line = event.data.get("line")
         return [{"timestamp": event.stamp, **line}] if isinstance(line, dict) else []
-    message = event.message
-    if not message:
-        return []
     # The import stored the other members of the line.
-    frame = (origin_of(message) or {}).get("line")
+    frame = (origin_of(event.message or {}) or {}).get("line")
     before = {"timestamp": event.stamp, **(frame if isinstance(frame, dict) else {})}
     return [
-        {**before, "type": "response_item", "payload": _codex_item(as_json(item))}
-        for item in items_of(message)
+        {**before, "type": "response_item", "payload": _codex_item(item)}
+        for item in _items(event, ids)
     ]
 
 
@@ -240,34 +248,6 @@ def _codex_item(item: dict[str, Any]) -> dict[str, Any]:
 # -- one record per message ---------------------------------------------------------------------
 
 
-@dataclass
-class _Turn:
-    """A message, and the usage that was recorded between it and the model's next message."""
-
-    event: Event
-    message: dict[str, Any]
-    seqs: list[int]
-    model: str = ""
-    usage: fold.Usage | None = None
-
-    def said(self) -> Iterator["_Said"]:
-        """Yield the message as chat messages: each result of a tool, then the rest."""
-        parts = parse(self.message).parts
-        thoughts = [p.text for p in parts if p.kind == "thinking" and p.value != HIDDEN]
-        for chat in origin.chat(self.message):
-            role = "tool" if "tool_call_id" in chat else role_of(chat)
-            yield _Said(
-                role if role in _ROLES else "user",
-                chat["content"],
-                "\n".join(thoughts) if role == "assistant" else "",
-                [
-                    {"id": call["id"] or f"call-{self.event.seq}-{number}", **call["function"]}
-                    for number, call in enumerate(chat.get("tool_calls", ()), 1)
-                ],
-                chat.get("tool_call_id", ""),
-            )
-
-
 class _Said(NamedTuple):
     """A chat message; its calls have id, name and arguments, and a result has the id of its call."""
 
@@ -278,6 +258,23 @@ class _Said(NamedTuple):
     call_id: str
 
 
+@dataclass
+class _Turn:
+    """A message, and the usage that was recorded between it and the model's next message.
+
+    Attributes:
+        said: the message as chat messages: each result of a tool, then the rest.
+        seqs: those of the message and of its usage.
+    """
+
+    event: Event
+    message: dict[str, Any]
+    said: list[_Said]
+    seqs: list[int]
+    model: str = ""
+    usage: fold.Usage | None = None
+
+
 #: The roles of a chat, and the source of their steps in ATIF.
 _ROLES: Final = {"user": "user", "assistant": "agent", "system": "system", "tool": "system"}
 
@@ -285,6 +282,7 @@ _ROLES: Final = {"user": "user", "assistant": "agent", "system": "system", "tool
 def _turns(session: SharedSession) -> list[_Turn]:
     turns: list[_Turn] = []
     answer: _Turn | None = None
+    ids: dict[str, str] = {}
     for event in session.events:
         used = fold.usage_of(event)
         if used and answer:
@@ -292,10 +290,24 @@ def _turns(session: SharedSession) -> list[_Turn]:
             answer.model = used[0]
             answer.usage = fold.add_usage(answer.usage or fold.Usage(), used[1])
         elif message := event.message:
-            turns.append(_Turn(event, message, [event.seq]))
+            chats = origin.chat_with_ids(message, event.seq, ids)
+            turns.append(_Turn(event, message, _said(message, chats), [event.seq]))
             if role_of(message) == "assistant":
                 answer = turns[-1]
     return turns
+
+
+def _said(message: dict[str, Any], chats: list[origin.Message]) -> list[_Said]:
+    parts = parse(message).parts
+    thoughts = [p.text for p in parts if p.kind == "thinking" and p.value != HIDDEN]
+    found = []
+    for chat in chats:
+        role = "tool" if "tool_call_id" in chat else role_of(chat)
+        role = role if role in _ROLES else "user"
+        thought = "\n".join(thoughts) if role == "assistant" else ""
+        calls = [{"id": call["id"], **call["function"]} for call in chat.get("tool_calls", ())]
+        found.append(_Said(role, chat["content"], thought, calls, chat.get("tool_call_id", "")))
+    return found
 
 
 def _sts(session: SharedSession) -> Iterator[bytes]:
@@ -303,7 +315,7 @@ def _sts(session: SharedSession) -> Iterator[bytes]:
     head = {"type": "session", "harness": "hansard", "id": session.session_id}
     yield _json({**head, "name": fold.title_of(session.metadata) or session.session_id})
     for turn in _turns(session):
-        for said in turn.said():
+        for said in turn.said:
             message: dict[str, Any] = {"role": said.role, "content": said.content}
             if said.thoughts:
                 message["reasoningContent"] = said.thoughts
@@ -328,7 +340,7 @@ def _atif(session: SharedSession) -> Iterator[bytes]:
     turns = _turns(session)
     own = max((event.seq for event in session.history if event.kind == SESSION_FORKED), default=0)
     for turn in turns:
-        for said in turn.said():
+        for said in turn.said:
             step = callers.get(said.call_id) if said.role == "tool" else None
             if step is None:
                 message = "" if said.role == "tool" else said.content
@@ -443,8 +455,7 @@ def _parquet(session: SharedSession) -> Iterator[bytes]:
     known = {"session": session.session_id, "title": fold.title_of(session.metadata)}
     rows = []
     for turn in _turns(session):
-        said = [*turn.said()]
-        calls = [call for one in said for call in one.calls]
+        calls = [call for one in turn.said for call in one.calls]
         used = {} if turn.usage is None else msgspec.structs.asdict(turn.usage)
         rows.append(
             {
@@ -452,13 +463,13 @@ def _parquet(session: SharedSession) -> Iterator[bytes]:
                 "seq": turn.event.seq,
                 "time": turn.event.time,
                 "role": role_of(turn.message),
-                "text": "\n".join(filter(None, (one.content for one in said))),
-                "thinking": "\n".join(filter(None, (one.thoughts for one in said))),
+                "text": "\n".join(filter(None, (one.content for one in turn.said))),
+                "thinking": "\n".join(filter(None, (one.thoughts for one in turn.said))),
                 "tools": [call["name"] for call in calls],
                 "calls": calls,
                 "results": [
                     {"id": one.call_id, "content": one.content}
-                    for one in said
+                    for one in turn.said
                     if one.role == "tool"
                 ],
                 "model": turn.model or None,

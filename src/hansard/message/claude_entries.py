@@ -127,10 +127,10 @@ def entries(events: Iterable[Event], session_id: str) -> list[dict[str, Any]]:
     """Return the entries of a transcript, and messages of other writers as entries."""
     found: list[dict[str, Any]] = []
     last: str | None = None
-    calls: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for event in events:
         known = entry(event)
-        more = _foreign(event, session_id, last, calls) if known is None else [known]
+        more = _foreign(event, session_id, last, ids) if known is None else [known]
         found += more
         for one in more:
             name = one.get("uuid")
@@ -140,11 +140,11 @@ def entries(events: Iterable[Event], session_id: str) -> list[dict[str, Any]]:
 
 
 def _foreign(
-    event: Event, session_id: str, last: str | None, calls: dict[str, str]
+    event: Event, session_id: str, last: str | None, ids: dict[str, str]
 ) -> list[dict[str, Any]]:
     """Return the entries for a message that was not stored as one, or was redacted.
 
-    `calls`: the written ids of calls, by their own. Those of Google's repeat, which Anthropic refuses.
+    `ids`: as for `origin.chat_with_ids`.
     """
     if event.kind != "message.added":
         return []
@@ -154,13 +154,9 @@ def _foreign(
         # Later entries refer to a redacted one by its uuid.
         removed = {"type": "system", "subtype": "redacted", "content": "[redacted]", "isMeta": True}
         return [{**_frame(event, session_id, event.key, last), **removed}]
-    for place, chat in enumerate(() if message is None else origin.chat(message)):
+    chats = [] if message is None else origin.chat_with_ids(message, event.seq, ids)
+    for place, chat in enumerate(chats):
         name = str(uuid.uuid5(uuid.NAMESPACE_URL, f"hansard:{session_id}:{event.seq}:{place}"))
-        for call in chat.get("tool_calls", ()):
-            own = call["id"]
-            calls[own] = call["id"] = f"{own}_{event.seq}" if own in calls else own
-        if chat["role"] == "tool":
-            chat["tool_call_id"] = calls.get(chat["tool_call_id"], chat["tool_call_id"])
         found.append({**_frame(event, session_id, name, last), **_entry_of(chat)})
         last = name
     return found

@@ -5,7 +5,7 @@ written as in a chat; reasoning and hosted tools are blocks. An item that no oth
 an encrypted one, is an empty message with the item in its `origin`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hansard.message import origin
@@ -16,6 +16,8 @@ _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 #: Types of items that hold nothing for other readers.
 _OPAQUE: Final = frozenset({"compaction", "item_reference"})
 _ARGUMENTS: Final = ("arguments", "input", "action", "operation")
+
+ChatOf = Callable[[Mapping[str, Any]], list[origin.Message]]
 
 
 def message_of(item: Any) -> dict[str, Any]:
@@ -45,13 +47,16 @@ def message_of(item: Any) -> dict[str, Any]:
     return origin.pack(FORMAT, native, role=role, content=content, **more)
 
 
-def items_of(message: dict[str, Any]) -> list[Any]:
-    """Return the items of a stored message: one, or any number if another framework stored it."""
+def items_of(message: dict[str, Any], chat_of: ChatOf = origin.chat) -> list[Any]:
+    """Return the items of a stored message: one, or any number if another framework stored it.
+
+    `chat_of`: returns the chat messages of the latter.
+    """
     item = origin.unpack(message, FORMAT, chat=True)
     if item is not None:
         return [item]
     found: list[Any] = []
-    for chat in origin.chat(message):
+    for chat in chat_of(message):
         if chat["role"] == "tool":
             answered = {"type": "function_call_output", "call_id": chat["tool_call_id"]}
             found.append({**answered, "output": chat["content"]})

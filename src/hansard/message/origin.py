@@ -232,6 +232,26 @@ def chat(message: Mapping[str, Any]) -> list[Message]:
     return [*results, {**last, "tool_calls": calls} if calls else last]
 
 
+def chat_with_ids(message: Mapping[str, Any], seq: int, ids: dict[str, str]) -> list[Message]:
+    """Return the chat messages of a message, each call with an id that no earlier call has.
+
+    Calls may lack ids, and those of Google's repeat in later turns; other programs refuse that.
+
+    Args:
+        message: the next message of a session.
+        seq: its seq.
+        ids: the returned ids of earlier calls, by those that they had; extended by this call.
+    """
+    found = chat(message)
+    for one in found:
+        if "tool_call_id" in one:
+            one["tool_call_id"] = ids.get(one["tool_call_id"], one["tool_call_id"])
+        for number, call in enumerate(one.get("tool_calls", ()), 1):
+            own = call["id"] or f"call-{seq}-{number}"
+            ids[own] = call["id"] = f"{own}_{seq}" if own in ids else own
+    return found
+
+
 def _is_hosted(message: Mapping[str, Any], part: ContentPart) -> bool:
     """Return whether the provider runs the tool."""
     if part.shape in {Shape.SERVER_BLOCK, Shape.SERVER_PART}:
