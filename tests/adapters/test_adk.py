@@ -196,11 +196,23 @@ async def test_a_stale_session_is_told_by_seq(store: hansard.Store) -> None:
     stored.revert(stored.seq - 1)
     with pytest.raises(StaleSessionError):
         await service.append_event(again, said("reverted"))
-    # Another session has its id now, and has fewer events.
+
+
+@pytest.mark.parametrize("count", range(3))
+async def test_a_session_that_was_created_again_is_another_one(
+    store: hansard.Store, count: int
+) -> None:
+    """N-18: a session object of a deleted conversation is refused, also if the new one is as long."""
+    service = HansardSessionService(store)
+    old = await service.create_session(**WHO, session_id="s")
+    await service.append_event(old, said("old"))
     await service.delete_session(**WHO, session_id="s")
-    await service.create_session(**WHO, session_id="s")
-    with pytest.raises(StaleSessionError):
-        await service.append_event(again, said("late"))
+    new = await service.create_session(**WHO, session_id="s")
+    for number in range(count):
+        await service.append_event(new, said(f"{number}"))
+    with pytest.raises(StaleSessionError, match="get it again"):
+        await service.append_event(old, said("late"))
+    assert texts(await got(service)) == [f"{number}" for number in range(count)]
 
 
 async def test_metadata_makes_no_session_stale(store: hansard.Store) -> None:

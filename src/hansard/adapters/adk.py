@@ -5,8 +5,8 @@
 
     runner = Runner(app_name="shop", agent=agent, session_service=HansardSessionService("data"))
 
-A conversation, an app's state and a user's state are a session each. The seq of a conversation shows whether
-another writer has continued it; no clock is compared.
+A conversation, an app's state and a user's state are a session each. The last event that a session object has
+read shows whether another writer has continued the conversation; no clocks are compared.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ try:
 except ImportError as error:
     opening.missing("adk", "google-adk", "google-adk", error)
 
-#: Prefix of the seq that a session object remembers.
+#: Prefix of what a session object remembers.
 _MARK: Final = "hansard:"
 #: Projections that are kept: a listing reads every conversation.
 _KEPT: Final = 1024
@@ -155,11 +155,11 @@ class HansardSessionService(BaseSessionService):
         session = opened(self._store).session(self.id_of(*names))
         recent = None if config is None else config.num_recent_events
         try:
-            seq, value = self._conversations(session.id).read()
-            events = [] if recent == 0 else _last_events(session, seq, recent)
+            last, value = self._conversations(session.id).read()
+            if last is None:
+                return None
+            events = [] if recent == 0 else _last_events(session, last.seq, recent)
         except SessionDeleted:
-            return None
-        if not seq:
             return None
         if config is not None and config.after_timestamp is not None:
             older = [n for n, e in enumerate(events, 1) if e.timestamp < config.after_timestamp]
@@ -167,7 +167,7 @@ class HansardSessionService(BaseSessionService):
         # After the conversation: the changes of its events in the shared states are settled by now.
         found = self._session(names, value)
         found.events = events
-        found._storage_update_marker = f"{_MARK}{seq}"  # noqa: SLF001 - the kit's member for it
+        found._storage_update_marker = _mark(last)  # noqa: SLF001 - the kit's member for it
         return found
 
     def _session(self, names: _Names, value: adk_events.Conversation) -> Session:
@@ -221,7 +221,7 @@ class HansardSessionService(BaseSessionService):
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event, and its changes in all scopes: all of it, or nothing.
 
-        `StaleSessionError` if the conversation has continued since `session` was read: get it again. The same
+        `StaleSessionError` if the conversation has changed since `session` was read: get it again. The same
         event a second time adds nothing.
         """
         if event.partial:
@@ -237,59 +237,59 @@ class HansardSessionService(BaseSessionService):
             change = _StateChange(added, key, changes["app"], changes["user"])
             last = session.events[-1].id if session.events else None
             mark = session._storage_update_marker  # noqa: SLF001 - the kit's member for it
-            seq = await opening.finished(
+            stored = await opening.finished(
                 asyncio.to_thread(self._continue, names, change, mark, last)
             )
-            if seq is None:
+            if stored is None:
                 return event
-            session._storage_update_marker = f"{_MARK}{seq}"  # noqa: SLF001 - the same
+            session._storage_update_marker = _mark(stored)  # noqa: SLF001 - the same
             session.last_update_time = event.timestamp
             return await super().append_event(session, event)
 
     def _continue(
         self, names: _Names, change: _StateChange, mark: str | None, last: str | None
-    ) -> int | None:
-        """Append to a conversation that the caller has read completely; None if it has the event."""
+    ) -> hansard.Event | None:
+        """Append to a conversation that the caller has read completely; None if it has the event.
+
+        `mark`: what the caller's object remembers; `last`: the kit's id of its last event.
+        """
         store = opened(self._store)
         session = store.session(self.id_of(*names))
+        stale = StaleSessionError(
+            f"Session {names.session} has changed since it was read: get it again, and append to that."
+        )
         try:
-            after = self._read_seq(session.id, mark, last)
             if not session.seq:
                 raise SessionNotFoundError(f"Session {names.session} not found.")
-            while True:
+            after = self._read_seq(session, mark, last)
+            while after is not None:
                 try:
                     return self._append(store, names, change, after=after)
-                except SeqConflict as conflict:
+                except SeqConflict:
                     # A title or a snapshot name does not continue the conversation.
                     since = list(session.events(after=after))
                     changed = any(one.kind in CHANGING | adk_events.COUNTED for one in since)
-                    if changed or not since:  # it was created again, and is shorter
-                        raise StaleSessionError(
-                            f"Session {names.session} has continued since it was read: get it again, and "
-                            "append to that."
-                        ) from conflict
-                    after = since[-1].seq
+                    after = None if changed or not since else since[-1].seq
+            raise stale
         except SessionDeleted:
             if store.exists(session.id):
                 raise  # the app's or the user's state was deleted
             raise SessionNotFoundError(f"Session {names.session} not found.") from None
 
-    def _read_seq(self, session_id: str, mark: str | None, last: str | None) -> int:
-        """Return the seq at which the caller read the conversation."""
-        if mark is not None and mark.startswith(_MARK):
-            return int(mark.removeprefix(_MARK))
-        # An object that no service has created: its last event must be the last that is stored.
-        seq, value = self._conversations(session_id).read()
-        if seq and value.last != last:
-            raise StaleSessionError(
-                f"Session {session_id!r} has events that the given one lacks: get it again."
-            )
-        return seq
+    def _read_seq(self, session: hansard.Session, mark: str | None, last: str | None) -> int | None:
+        """Return the seq at which the caller read the conversation; None if it was another one."""
+        if mark is None or not mark.startswith(_MARK):
+            # An object that no service has created: its last event must be the last that is stored.
+            stored, value = self._conversations(session.id).read()
+            return stored.seq if stored is not None and value.last == last else None
+        seq = int(mark.removeprefix(_MARK).partition(":")[0])
+        stored = next(session.events(after=seq - 1), None)
+        return seq if stored is not None and _mark(stored) == mark else None
 
     def _append(
         self, store: hansard.Store, names: _Names, change: _StateChange, *, after: int
-    ) -> int | None:
-        """Append a change after a seq and return the last seq; None if the conversation has it.
+    ) -> hansard.Event | None:
+        """Append a change after a seq and return the last event; None if the conversation has it.
 
         Raises `SeqConflict` if another event is there.
         """
@@ -300,17 +300,25 @@ class HansardSessionService(BaseSessionService):
                 shared = self._shared(self.id_of(*where))
                 intention = shared.intend(changes, session=session.id, after=after, key=change.key)
                 intended.append((shared, intention))
-        seq, refused = None, None
+        added, refused = None, None
         try:
             events = session.append_all(change.events, key=change.key, expected_seq=after)
-            seq = events[-1].seq if events[0].seq == after + 1 else None
+            added = events[-1] if events[0].seq == after + 1 else None
         except (SeqConflict, hansard.InvalidEvent) as error:
             refused = error
         for shared, intention in intended:
-            shared.settle(intention, happened=seq is not None)
+            shared.settle(intention, happened=added is not None)
         if refused is not None:
             raise refused
-        return seq
+        return added
+
+
+def _mark(last: hansard.Event) -> str:
+    """Return what a session object remembers of the last event of its conversation.
+
+    The time tells it from the event at the same seq in a conversation that was created again.
+    """
+    return f"{_MARK}{last.seq}:{last.stamp}"
 
 
 def _last_events(session: hansard.Session, seq: int, count: int | None) -> list[Event]:

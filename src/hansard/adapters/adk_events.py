@@ -196,10 +196,10 @@ class ConversationProjection(AdapterProjection):
         elif event.message is not None:
             value.updated, value.last = event.time.timestamp(), f"hansard-{event.seq}"
 
-    def read(self) -> tuple[int, Conversation]:
-        """Return the last seq, and a copy of what the events add up to."""
+    def read(self) -> tuple[hansard.Event | None, Conversation]:
+        """Return the last event, and a copy of what the events add up to."""
         with self.fresh():
-            return self.seq, copy.deepcopy(self._value)
+            return self._tail.last, copy.deepcopy(self._value)
 
 
 class SharedState(AdapterProjection):
