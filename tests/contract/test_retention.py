@@ -199,7 +199,7 @@ def test_of_purge_and_restore_one_wins(context: Context) -> None:
 
 
 def test_the_audit_log_is_no_session(context: Context) -> None:
-    """The audit log keeps events like a session, and is in no listing; no id leads to it."""
+    """F-58: the audit log keeps events like a session, and is in no listing; no id leads to it."""
     backend = context.backend
     assert everything(backend.internal(AUDIT)) == []
     events = [

@@ -17,6 +17,7 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OPTIONAL = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 _SENTENCE = re.compile(r"^- \*\*F-(\d+)\*\*", re.MULTILINE)
+_END = re.compile(r"[.:]$", re.MULTILINE)
 
 
 def _name(page: Path) -> str:
@@ -152,18 +153,25 @@ def test_every_kind_of_event_is_documented() -> None:
     assert {kind: re.findall(r"`(\w+)`", row) for kind, row in rows.items()} == members
 
 
-def test_no_sentence_number_of_the_format_is_used_twice() -> None:
-    """Each sentence of the format has a unique number."""
-    numbers = _SENTENCE.findall((ROOT / "docs/format.md").read_text("utf-8"))
-    assert len(numbers) == len(set(numbers)) > 40
+def test_a_requirement_of_the_format_is_one_or_two_sentences() -> None:
+    """Each of at most a hundred requirements has its own number and one or two sentences."""
+    page = (ROOT / "docs/format.md").read_text("utf-8")
+    items = re.findall(r"^- \*\*F-(\d+)\*\* (.*\n(?:  .*\n)*)", page, re.MULTILINE)
+    numbers = [number for number, _ in items]
+    assert numbers == _SENTENCE.findall(page)
+    assert 40 < len(numbers) == len(set(numbers)) <= 100
+    assert not [number for number, text in items if len(_END.findall(text)) > 2]
 
 
-def test_code_and_tests_cite_sentences_that_exist() -> None:
-    """An F-number in the source or the tests is that of a sentence in docs/format.md."""
+def test_tests_cite_every_requirement_of_the_format() -> None:
+    """Each F-number of docs/format.md is cited by a test; source and tests cite no other."""
     known = set(_SENTENCE.findall((ROOT / "docs/format.md").read_text("utf-8")))
+    tested: set[str] = set()
     for file in [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
         cited = set(re.findall(r"\bF-(\d+)\b", file.read_text("utf-8")))
         assert cited <= known, f"{_name(file)}: {sorted(cited - known)}"
+        tested |= cited if file.is_relative_to(ROOT / "tests") else set()
+    assert sorted(known - tested) == []
 
 
 def test_the_architecture_lists_every_module() -> None:

@@ -37,7 +37,7 @@ def test_a_real_call_passes_the_listed_modules(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list on the page is what a trace of a warm call shows."""
-    # As if the directory had been created long before: until then, each append checks its names (F-39).
+    # As if the directory had been created long before: until then, each append checks its names (F-165).
     monkeypatch.setattr("hansard.log.store_directory._TICK", 0)
     with hansard.open(tmp_path / "store") as store:
         session = store.session("a")

@@ -35,7 +35,7 @@ def files(root: Path) -> dict[str, int]:
 def test_a_copy_under_the_lock_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backwards: bool
 ) -> None:
-    """F-98: files are listed first and copied later, in any order, between appends; nothing is lost."""
+    """F-98, F-174: files are listed and copied later, in any order, between appends; nothing is lost."""
     monkeypatch.setattr(local_log, "SEAL", 5_000)
     root, copy = tmp_path / "s", tmp_path / "copy"
     with hansard.open(root, durability="os", lock_timeout=0.01) as store:
@@ -65,7 +65,7 @@ def test_a_copy_under_the_lock_is_complete(
 
 
 def test_a_copy_does_not_begin_during_a_compaction(tmp_path: Path) -> None:
-    """F-98: a process that takes the lock for a copy waits for a compaction, and for no append."""
+    """F-174: a process that takes the lock for a copy waits for a compaction, and for no append."""
     root = tmp_path / "s"
     refused: list[bool] = []
 

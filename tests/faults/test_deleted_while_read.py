@@ -100,7 +100,7 @@ def _dump(session: hansard.Session) -> set[str]:
 def test_a_session_that_is_deleted_while_it_is_read_is_not_damaged(
     tmp_path: Path, templates: Path, read: Read, do: Callable[[Path, Path], None]
 ) -> None:
-    """N-17, N-28, N-31: at every call, a reader of a session that is deleted gets all of it, or an error."""
+    """N-17, N-28, N-31, F-166: at every call, a reader of a deleted session gets all of it, or an error."""
     at, heard = 0, 0
     while True:
         at += 1

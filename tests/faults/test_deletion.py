@@ -167,7 +167,7 @@ def test_finishing_a_deletion_does_not_move_another_session_of_the_same_id(
 
 
 def test_a_deletion_between_the_two_steps_of_a_restoration_is_noticed(tmp_path: Path) -> None:
-    """N-28, F-36: a session deleted again while it is being restored is deleted, also for warm handles."""
+    """N-28, F-36, F-63: a session deleted again while it is restored is deleted, also for warm handles."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as store, open_store(str(path), "os") as other:
         warm = store.session("s")

@@ -341,7 +341,7 @@ def compact_and_be_killed(wire: Wire, path: str) -> None:
 def test_a_child_that_lives_on_does_not_keep_its_killed_parents_locks_of_a_compaction(
     tmp_path: Path,
 ) -> None:
-    """N-23, F-98: compactions and copies need not wait for a child that was forked during a compaction."""
+    """N-23, F-174: compactions and copies need not wait for a child that was forked during a compaction."""
     path = tmp_path / "store"
     with Crew() as crew:
         worker = crew.start(compact_and_be_killed, str(path))

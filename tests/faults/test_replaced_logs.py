@@ -1,4 +1,4 @@
-"""Claims about a log that an editor, `mv` or `rm` replaces or removes while writers have it open: F-39."""
+"""Claims about a log that an editor, `mv` or `rm` replaces or removes while writers have it open: F-165."""
 
 import errno
 import shutil
@@ -184,7 +184,7 @@ def test_a_log_that_is_removed_before_its_sync_is_not_acknowledged(path: Path) -
 
 
 def test_what_was_sealed_and_compacted_before_its_sync_is_acknowledged(path: Path) -> None:
-    """F-39: a segment that compaction removes after the write has kept its events."""
+    """F-165: a segment that compaction removes after the write has kept its events."""
     store = open_store(str(path), "sync")
     session = store.session("s")
     session.add_message({"text": "before"})
@@ -211,7 +211,7 @@ def _compact(_: Wire, path: str) -> None:
 def test_a_log_that_is_missing_before_its_sealed_segments_is_not_begun_again(
     tmp_path: Path, path: Path
 ) -> None:
-    """N-30, F-39: with sealed segments and no `log.jsonl`, an append is refused and nothing is created."""
+    """N-30, F-175: with sealed segments and no `log.jsonl`, an append is refused, and creates nothing."""
     store = open_store(str(path), "os")
     session = store.session("s")
     session.add_message({"text": "before"})
@@ -232,7 +232,7 @@ def test_a_log_that_is_missing_before_its_sealed_segments_is_not_begun_again(
 def test_an_append_asks_the_system_no_more_than_before(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-39: to know that its files have their names, an append asks once, for the directory's time."""
+    """F-165: to know that its files have their names, an append asks once, for the directory's time."""
     monkeypatch.setattr(store_directory, "_TICK", 0)
     session = open_store(str(path), "os").session("s")
     for _ in range(3):

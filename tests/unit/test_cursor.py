@@ -125,7 +125,7 @@ def test_reading_positions_writes_nothing(backend: LocalBackend) -> None:
 
 
 def test_a_store_with_cursors_opens_and_lists_its_sessions(backend: LocalBackend) -> None:
-    """F-1, F-158: cursors are neither sessions nor foreign files, even if the marker is lost."""
+    """F-1, F-158, F-159: cursors are neither sessions nor foreign files, even if the marker is lost."""
     for name in ("c", "sessions", "audit", "x"):
         keep(backend, name, {"s": 1})
     (Path(backend.where) / "hansard.json").unlink()

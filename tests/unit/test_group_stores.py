@@ -161,7 +161,7 @@ with hansard.open(path) as store:
 
 @as_root
 def test_the_choice_is_stored_and_who_does_not_make_it_is_refused(above: Path) -> None:
-    """F-172: a member without `group=True` may only read another user's store; the owner does not need it."""
+    """F-173: a member without `group=True` may only read another user's store; the owner does not need it."""
     program = f"""
 def make():
     hansard.open(path, group=True).session("a").add_message(message("one"))
@@ -208,7 +208,7 @@ os.rename(sys.argv[1] + "/.hansard", path)
 
 @as_root
 def test_what_the_group_cannot_use_is_refused_with_the_commands_to_run(above: Path) -> None:
-    """F-172: a wrong mode or group is found when the store is opened, and the given commands repair it."""
+    """F-173: a wrong mode or group is found when the store is opened, and the given commands repair it."""
     give(above / "store", 0o755)
     with pytest.raises(hansard.UnsafePath, match="needs group 54321 and mode 2770"):
         hansard.open(above / "store", group=True)

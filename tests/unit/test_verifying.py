@@ -219,7 +219,7 @@ def checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("how", WRONG)
 def test_a_checkpoint_is_compared_with_the_log(path: Path, checkpoint: Path, how: str) -> None:
-    """N-40: a wrong checkpoint with valid checksums is found by verify, and removed by repair."""
+    """N-40, F-168: a wrong checkpoint with valid checksums is found by verify, and removed by repair."""
     right = shown(path)
     assert damage(path) == []
     checkpoint.write_bytes(WRONG[how](checkpoint.read_bytes()))

@@ -106,7 +106,7 @@ def test_latest_writes_nothing(tmp_path: Path, local: Path) -> None:
 
 
 def test_a_workspace_finds_its_own_sessions_only(store: Store, tmp_path: Path) -> None:
-    """A session belongs to the workspace in its metadata, however the path is spelled."""
+    """F-68: a session belongs to the workspace in its metadata, however the path is spelled."""
     one, two = tmp_path / "one", tmp_path / "two"
     for directory in (one, two):
         directory.mkdir()
@@ -169,7 +169,7 @@ def test_a_moved_repository_keeps_its_sessions(store: Store, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("tagged", [False, True], ids=["fresh copy", "used copy"])
 def test_a_copy_is_a_separate_workspace(store: Store, tmp_path: Path, tagged: bool) -> None:
-    """A copy of a repository has none of the original's sessions, even if that moves."""
+    """F-69: a copy of a repository has none of the original's sessions, even if that moves."""
     directory = repository(tmp_path / "original")
     say(store, "o", days=2).set_workspace(directory)
     copy = tmp_path / "copy"

@@ -39,7 +39,7 @@ def many(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_warm_listing_opens_no_log(many: Path) -> None:
-    """N-76: if nothing has changed, a listing, its pages and a count open no session."""
+    """N-76, F-134: if nothing has changed, a listing, its pages and a count open no session."""
     with hansard.open(many, durability="os") as store:
         store.count()
         with faults.record() as disk:

@@ -62,7 +62,7 @@ def test_a_key_among_many_is_found_by_one_read(
 def test_keys_with_equal_hashes_are_all_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, equal: int
 ) -> None:
-    """F-83: however many keys share a hash, and over however many pages, none is overlooked."""
+    """F-83, F-96: however many keys share a hash, and over however many pages, none is overlooked."""
 
     def hash_of(key: str) -> int:
         return 5 if key.startswith("same") else 1000 + int(key) * (-1) ** int(key)

@@ -98,7 +98,7 @@ def test_a_session_that_does_not_exist_is_not_held(store: Store) -> None:
 
 
 def test_a_refused_deletion_is_in_the_audit_log(store: Store) -> None:
-    """F-60: the audit log has the attempt to delete a held session, and that it was refused."""
+    """F-60, F-177: the audit log has the attempt to delete a held session, and that it was refused."""
     talk(store.session("s")).hold()
     with pytest.raises(Held):
         store.delete("s")
@@ -235,7 +235,7 @@ def test_a_hold_makes_that_of_the_ancestors_durable(tmp_path: Path) -> None:
 
 
 def test_compaction_erases_nothing_of_a_held_session(tmp_path: Path) -> None:
-    """F-169: what was redacted before a hold stays stored until it is released; then compaction erases it."""
+    """F-176: what was redacted before a hold stays stored until it is released; then compaction erases it."""
     path = tmp_path / "store"
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = talk(store.session("s"), count=1)

@@ -91,7 +91,7 @@ def test_what_is_not_there_is_refused_and_leaves_no_record(store: Store, call: s
 
 
 def test_children_of_an_earlier_session_of_the_name_do_not_count(store: Store) -> None:
-    """N-51: a fork of an earlier session with the same id does not count as a fork of this one."""
+    """N-51, F-66: a fork of an earlier session with the same id does not count as a fork of this one."""
     say(store, "s", days=3).fork("child")
     store.delete("s")
     # As a crash, or another program, may leave it: the parent is missing, its fork is not.
@@ -103,7 +103,7 @@ def test_children_of_an_earlier_session_of_the_name_do_not_count(store: Store) -
 
 
 def test_a_session_that_may_be_a_child_keeps_its_parent(path: Path) -> None:
-    """N-51, N-34: if damage hides the parent of a session, no session that it may need is purged."""
+    """N-51, N-34, F-66: if damage hides the parent of a session, no session that it may need is purged."""
     with hansard.open(path, durability="os") as store:
         say(store, "parent").fork("child").add_message({"role": "user", "content": "x"})
         say(store, "stranger")
@@ -142,7 +142,7 @@ def test_a_damaged_session_in_the_trash_can_be_purged(path: Path) -> None:
 
 
 def test_foreign_files_in_the_trash_are_not_sessions(path: Path) -> None:
-    """N-87, N-4: a file, a link or an empty directory in the trash is neither listed nor removed."""
+    """N-87, N-4, F-62: a file, a link or an empty directory in the trash is neither listed nor removed."""
     with hansard.open(path) as store:
         trash = path / "trash"
         (trash / "notes.json").write_text("{}")
@@ -398,7 +398,7 @@ def test_a_refusal_is_recorded_too(path: Path) -> None:
 def test_a_purge_that_is_refused_after_a_lost_connection_is_recorded_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F-60: PostgreSQL checks again after a lost connection; a fork that it finds then refuses the purge."""
+    """F-177: PostgreSQL checks again after a lost connection; a fork that it finds then refuses the purge."""
     with hansard.open("memory:") as store:
         say(store, "s")
         store.delete("s")
