@@ -208,7 +208,14 @@ class Stream:
         """
         patience = _PATIENCE if patience is None else patience
         lock = self._mutex.lock  # a forked child replaces it
-        if not lock.acquire(timeout=patience):
+        try:
+            taken = lock.acquire(timeout=patience)
+        except BaseException:
+            # Interrupted: while it waited, or just after it took the lock.
+            with suppress(RuntimeError):
+                lock.release()
+            raise
+        if not taken:
             raise LockTimeout(
                 f"stream {self.id}: another thread has been writing it for {patience:g} s; nothing was "
                 "written. In a signal handler, set a flag and write later"

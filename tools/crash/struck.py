@@ -296,6 +296,10 @@ def _go_on(
     store: hansard.Store, path: str, operation: Operation, kept: dict[str, Any], done: int
 ) -> None:
     """Do the remaining steps with the same store object, then append with another."""
+    stream = kept.get("stream")
+    if stream is not None:
+        # This takes the stream's lock.
+        _in_thread(stream.flush)
     try:
         for step in operation.steps[done:]:
             stream = kept.get("stream")
