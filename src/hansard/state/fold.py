@@ -135,7 +135,7 @@ def apply_all(state: State, events: list[Event]) -> State:
         kind = event.kind
         counts[kind] = counts.get(kind, 0) + 1
         # A message changes nothing else, unless something is being streamed, which is rare.
-        if kind in _FOLDED and (
+        if kind in kinds.KINDS and (
             kind != kinds.MESSAGE_ADDED or changes.get("streams", state.streams)
         ):
             # The event that created the session sets its metadata.
@@ -179,24 +179,6 @@ def _copied(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: _copied(value) if isinstance(value, dict) else value for key, value in metadata.items()
     }
-
-
-#: The kinds that change more than the counts.
-_FOLDED: Final = frozenset(
-    {
-        kinds.MESSAGE_ADDED,
-        kinds.MESSAGE_PART,
-        kinds.METADATA_SET,
-        kinds.SESSION_ARCHIVED,
-        kinds.SESSION_CLOSED,
-        kinds.SESSION_CREATED,
-        kinds.SESSION_FORKED,
-        kinds.SESSION_HELD,
-        kinds.SESSION_RELEASED,
-        kinds.SESSION_SNAPSHOTTED,
-        kinds.USAGE_RECORDED,
-    }
-)
 
 
 def _fold(state: State, changes: dict[str, Any], event: Event, read: Any) -> None:

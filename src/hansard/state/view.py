@@ -544,11 +544,8 @@ class SummaryChunk(Chunk):
     def events(self) -> list[Event]:
         return [self._event]
 
-    def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        return [(self._event.seq, self._event.data["message"])]
-
-    def messages_json(self) -> list[tuple[int, bytes]]:
-        return [(self._event.seq, bytes(_data(self._event.raw).message))]
+    def added(self) -> list[tuple[int, bytes]]:
+        return [(self._event.seq, self._event.raw)]
 
 
 class _Excerpt(Chunk):
@@ -577,61 +574,62 @@ class _Excerpt(Chunk):
         return [part for part in self._chunk.streamed() if self._holds(part.seq)]
 
 
-# A chunk is read once, however many ranges lie in it: after many reverts they are many, and short.
-
-
-def _excerpt(chunk: Chunk, wanted: list[tuple[int, int]]) -> Chunk:
-    return chunk if wanted == [chunk.span()] else _Excerpt(chunk, wanted)
-
-
 def chunks(log: LogReader, ranges: ViewRanges, after: int = 0) -> Iterator[Chunk]:
     """Yield what a view shows, with higher seqs than `after`, in order."""
     if ranges.summary is not None:
         yield SummaryChunk(ranges.summary)
     wanted = [(max(begin, after), end) for begin, end in ranges.forwards() if end > after]
-    place = 0
-    while place < len(wanted):
-        for chunk in log.read(after=wanted[place][0], upto=wanted[-1][1]):
-            low, high = chunk.span()
-            inside = []
-            while place < len(wanted) and wanted[place][0] < high:
-                begin, end = wanted[place]
-                inside.append((max(begin, low), min(end, high)))
-                if end > high:
-                    break
-                place += 1
-            if inside:
-                yield _excerpt(chunk, inside)
-            if place == len(wanted) or wanted[place][0] > high:
-                break
-        else:
-            return
+    if wanted:
+        yield from _read(log, iter(wanted), after, wanted[-1][1], back=False)
 
 
 def backwards(
     log: LogReader, ranges: ViewRanges, after: int, upto: int | None = None
 ) -> Iterator[Chunk]:
     """Yield the same from the last chunk to the first, computing no more ranges than needed."""
-    wanted = _between(ranges.backwards(), after, upto)
-    current = next(wanted, None)
-    while current is not None:
-        for chunk in log.read(after, current[1], back=True):
-            low, high = chunk.span()
-            inside = []
-            while current is not None and low < min(current[1], high):
-                begin, end = current
-                inside.append((max(begin, low), min(end, high)))
-                if begin < low:
-                    break
-                current = next(wanted, None)
-            if inside:
-                yield _excerpt(chunk, inside[::-1])
-            if current is None or (low < high and current[1] < low):
-                break
-        else:
-            break
+    yield from _read(log, _between(ranges.backwards(), after, upto), after, upto, back=True)
     if ranges.summary is not None and upto is None:
         yield SummaryChunk(ranges.summary)
+
+
+def _read(
+    log: LogReader,
+    wanted: Iterator[tuple[int, int]],
+    after: int,
+    upto: int | None,
+    *,
+    back: bool,
+) -> Iterator[Chunk]:
+    """Yield the chunks of some ranges, which come in the direction of the read.
+
+    A chunk is read once, however many ranges lie in it: after many reverts they are many, and short.
+    """
+    current = next(wanted, None)
+    while current is not None:
+        if back:
+            upto = current[1]
+        else:
+            after = current[0]
+        for chunk in log.read(after, upto, back=back):
+            low, high = chunk.span()
+            inside = []
+            while current is not None and (
+                low < min(current[1], high) if back else current[0] < high
+            ):
+                begin, end = current
+                inside.append((max(begin, low), min(end, high)))
+                if begin < low if back else end > high:
+                    break  # the rest is in the next chunk
+                current = next(wanted, None)
+            if inside:
+                ordered = inside[::-1] if back else inside
+                yield chunk if ordered == [(low, high)] else _Excerpt(chunk, ordered)
+            if current is None or (
+                low < high and (current[1] < low if back else current[0] > high)
+            ):
+                break  # nothing of the next chunk is wanted
+        else:
+            return
 
 
 def _between(
