@@ -13,6 +13,8 @@ def main() -> int:
         # Before anything else is imported: scripts call this often.
         print(f"hansard {VERSION}")  # noqa: T201 - without the screen
         return 0
+    # Imports create many objects and no garbage: collect less often.
+    gc.set_threshold(10_000)
     try:
         from hansard.cli.app import run
     except KeyboardInterrupt:

@@ -10,9 +10,8 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import click
 
@@ -33,9 +32,8 @@ INTERRUPTED: Final = 130
 _COMPARED: Final = 5_000
 
 
-@dataclass(slots=True)
 class Settings:
-    """The options before the name of the command."""
+    """The options before the name of the command, with their defaults."""
 
     store: str | None = None
     json: bool = False
@@ -141,12 +139,12 @@ def _named(store: "hansard.Store", text: str) -> str:
             raise hansard.SessionNotFound("@latest: this store has no sessions")
         return newest[0].id
     if text == LAST_USED:
-        try:
-            return _state_file(store).read_text(encoding="utf-8")
-        except (OSError, ValueError):
+        used = _last_used(store)
+        if not used:
             raise hansard.SessionNotFound(
                 "-: you have not used a session of this store yet; `hansard ls` lists them"
-            ) from None
+            )
+        return used
     if text in store.trash():
         return text
     found = store.sessions(prefix=text, order="id", archived=None, limit=_LISTED + 1).items
@@ -161,22 +159,25 @@ def _named(store: "hansard.Store", text: str) -> str:
 
 def remember(store: "hansard.Store", session_id: str) -> None:
     """Keep a session as the last used one, in the user's state directory; a failure is not reported."""
-    file = _state_file(store)
-    try:
-        if not file.exists() or file.read_text(encoding="utf-8") != session_id:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file.write_text(session_id, encoding="utf-8")
-    except (OSError, ValueError):
-        pass
+    if _last_used(store) != session_id:
+        path = _state_file(store)
+        with suppress(OSError, ValueError):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(session_id)
 
 
-def _state_file(store: "hansard.Store") -> Path:
+def _last_used(store: "hansard.Store") -> str | None:
+    with suppress(OSError, ValueError), open(_state_file(store), encoding="utf-8") as file:
+        return file.read()
+    return None
+
+
+def _state_file(store: "hansard.Store") -> str:
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    from hashlib import blake2b
-
-    # A digest: the place may be a URL.
-    name = blake2b(repr(store).encode(errors="replace"), digest_size=16).hexdigest()
-    return Path(state, "hansard", "last", name)
+    # A checksum: the place may be a URL.
+    name = f"{crc32(repr(store).encode(errors='replace')):08x}"
+    return os.path.join(state, "hansard", "last", name)
 
 
 def _missing(store: "hansard.Store", session_id: str) -> hansard.HansardError:

@@ -9,7 +9,6 @@ notes go to stderr.
 import os
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,6 +32,14 @@ _WIDTH: Final = 80
 
 #: Columns between tab stops.
 _TAB: Final = 8
+
+
+def _pager() -> list[str]:
+    """Return the words of the user's pager; none if it is missing or not wanted."""
+    import shutil
+
+    command = shlex.split(os.environ.get("PAGER", "less"))
+    return command if command not in ([], ["cat"]) and shutil.which(command[0]) else []
 
 
 class PagedOutput:
@@ -86,6 +93,8 @@ class PagedOutput:
         if self._pager is None:
             self._out.write("".join(self._kept))
             return
+        import signal
+
         # Ctrl-C is for the pager.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -135,10 +144,8 @@ class Screen:
     @contextmanager
     def paged(self) -> "Iterator[None]":
         """Show more than a screenful with `$PAGER`, by default less; stdin and stdout must be a terminal."""
-        import shutil
-
-        command = shlex.split(os.environ.get("PAGER", "less"))
-        if not self.interactive or command in ([], ["cat"]) or not shutil.which(command[0]):
+        command = _pager() if self.interactive else []
+        if not command:
             yield
             return
         before, notes = sys.stdout, list[str]()

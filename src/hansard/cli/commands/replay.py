@@ -249,7 +249,7 @@ def show(
         shown = stored if last is None else stored[max(len(stored) - last, 0) :]
         children = session.children()
         info = next(
-            (i for i in store.sessions(prefix=session.id).items if i.id == session.id), None
+            (i for i in store.sessions(prefix=session.id, limit=1) if i.id == session.id), None
         )
     session_id = session.id
     document = {"session": session_id, "children": children, "state": state, "messages": shown}
