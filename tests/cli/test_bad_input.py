@@ -130,6 +130,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("show ''", 1, "session id is empty; pass one, such as support/42"),
     ("add new hi --key ''", 1, "key must be a string of 1 to 1,024 characters without NUL, got ''"),
     ("export agent/1 agent/1-b", 2, "several sessions need a directory"),
+    ("export agent/1 agent/1-b -o FILE", 2, "file.jsonl; pass -o DIRECTORY/"),
     ("export agent/1 --as html --json", 2, "--json with html needs -o FILE"),
     ("import a b --id x", 2, "--id is for one file"),
     ("copy STORE TARGET agent/2", 1, "did you mean 'agent/1"),
@@ -155,7 +156,7 @@ REFUSED: list[tuple[str, int, str]] = [
 def test_a_refused_call_says_why_and_changes_nothing(tmp_path: Path) -> None:
     """N-90: a call with wrong arguments is one line, exit 1 or 2, and no change in the store."""
     store = calls.fill(tmp_path)
-    paths = {"STORE": str(store), "TARGET": str(tmp_path / "target")}
+    paths = {"STORE": store, "TARGET": tmp_path / "target", "FILE": tmp_path / "file.jsonl"}
     before = {path: data for path, data in contents(store).items() if "sessions" in path.parts}
     words = [[paths.get(word, word) for word in shlex.split(text)] for text, _, _ in REFUSED]
     done = batch([{"words": one if one[0] == "copy" else ["-s", store, *one]} for one in words])
@@ -165,7 +166,24 @@ def test_a_refused_call_says_why_and_changes_nothing(tmp_path: Path) -> None:
         assert code == 1 or "--help`" in one.err, text
     after = {path: data for path, data in contents(store).items() if "sessions" in path.parts}
     assert after == before
-    assert not (tmp_path / "target").exists()
+    assert not paths["TARGET"].exists()
+    assert not paths["FILE"].exists()
+
+
+#: Calls that may create a store, and are refused.
+CREATING = (
+    "add '' hi", "add new hi --key ''", "add new --kind message.added {}", "add @latest hi",
+    "add new --meta api_key=sk-ant-REDACTED hi", "import mistyped", "import codex mistyped",
+)  # fmt: skip
+
+
+def test_a_refused_call_creates_no_store(tmp_path: Path) -> None:
+    """Arguments and sources are checked before a store is created."""
+    store = tmp_path / "none"
+    done = batch([{"words": ["-s", store, *shlex.split(text)]} for text in CREATING])
+    for text, one in zip(CREATING, done, strict=True):
+        complaint(text, one)
+    assert not store.exists()
 
 
 #: Commands that print what is stored.

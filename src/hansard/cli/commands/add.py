@@ -68,21 +68,25 @@ def command(
         raise click.UsageError("nothing to add; pass a text, --jsonl, --title or --meta")
     if not data and (key is not None or expected_seq is not None):
         raise click.UsageError("--key and --expected-seq are for a text, --jsonl or --kind")
-    # All is checked first: a refused credential leaves no message.
-    hansard.open("memory:").create("checked", metadata=changes)
-    found: list[hansard.Event | None] = []
-    with call.writing(create=True) as store:
-        if session_id in {LATEST, LAST_USED} and not new:
+
+    def append(session: "hansard.Session", expected_seq: int | None) -> list[hansard.Event]:
+        added: list[hansard.Event] = []
+        if kind is not None:
+            added.append(session.append(kind, data[0], key=key, expected_seq=expected_seq))
+        elif data:
+            added += session.add_messages(data, key=key, expected_seq=expected_seq)
+        changed = session.patch_metadata(changes) if changes else None
+        return added if changed is None else [*added, changed]
+
+    named = session_id in {LATEST, LAST_USED} and not new
+    # All is checked first: what is refused leaves no message, and no store.
+    append(hansard.open("memory:").session("checked" if named else session_id), None)
+    with call.writing(create=not named) as store:
+        if named:
             session_id = session_of(store, session_id).id
         session = store.create(session_id) if new else store.session(session_id)
-        if kind is not None:
-            found.append(session.append(kind, data[0], key=key, expected_seq=expected_seq))
-        elif data:
-            found += session.add_messages(data, key=key, expected_seq=expected_seq)
-        if changes:
-            found.append(session.patch_metadata(changes))
+        added = append(session, expected_seq)
         remember(store, session_id)
-    added = [event for event in found if event is not None]
     call.screen.document({"session": session_id, "events": [event_json(e) for e in added]})
     if not added:
         call.screen.line(f"{session_id}: unchanged; nothing was appended")

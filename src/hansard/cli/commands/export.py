@@ -38,6 +38,8 @@ _FORMATS: Final = {
     ".md": "markdown",
     ".markdown": "markdown",
     ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
 }
 
 #: Longest file name in bytes, without the suffixes that are added while it is written.
@@ -97,7 +99,8 @@ def command(
     format = format or ("jsonl" if several else _FORMATS.get(ending, "jsonl"))
     format = "markdown" if format == "md" else format
     if len(session_ids) > 1 and (output is None or (ending in _FORMATS and format != "site")):
-        raise click.UsageError("several sessions need a directory: -o DIRECTORY/")
+        given = "" if output is None else f", got -o {output}"
+        raise click.UsageError(f"several sessions need a directory{given}; pass -o DIRECTORY/")
     if output is None and screen.json and format != "jsonl":
         raise click.UsageError(f"--json with {format} needs -o FILE")
     if output is None and (format == "site" or (format == "parquet" and sys.stdout.isatty())):

@@ -63,7 +63,7 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
         raise click.UsageError("--id is for one file; import the others separately")
     done: list[tuple[str, hansard.ImportReport]] = []
     failed: dict[str, str] = {}
-    with call.writing(create=True) as store:
+    with _target(call, names) as store:
         for name in names:
             try:
                 with click.open_file(name, "rb") as file:
@@ -93,12 +93,8 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
     from hansard import importers
 
     reason = ""
-    try:
-        opened = call.reading() if dry_run else call.writing(create=True)
-    except hansard.StoreNotFound:
-        opened = hansard.open("memory:")  # for a dry run, like an empty store
     with (
-        opened as store,
+        _target(call, () if dry_run else (path,)) as store,
         call.screen.progress(f"importing {kind}", unit="files") as progress,
     ):
         try:
@@ -125,10 +121,22 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
                 f"{many(len(found), 'session')} {what}" for what, found in counts.items() if found
             )
         )
-    screen.failures({problem.where: problem.what for problem in report.skipped})
+    # The reason names the first problem.
+    skipped = report.skipped[1:] if reason else report.skipped
+    screen.failures({problem.where: problem.what for problem in skipped})
     if reason:
         screen.note(reason)
     return FAILED if report.skipped or reason else None
+
+
+def _target(call: Call, sources: tuple[str, ...]) -> "hansard.Store":
+    """Open the store to import into. It is created only for a source that exists."""
+    if any(source == "-" or os.path.exists(os.path.expanduser(source)) for source in sources):
+        return call.writing(create=True)
+    try:
+        return call.reading()
+    except hansard.StoreNotFound:
+        return hansard.open("memory:")  # like an empty store
 
 
 @define(
