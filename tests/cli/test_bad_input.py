@@ -131,6 +131,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("add new hi --key ''", 1, "key must be a string of 1 to 1,024 characters without NUL, got ''"),
     ("export agent/1 agent/1-b", 2, "several sessions need a directory"),
     ("export agent/1 agent/1-b -o FILE", 2, "file.jsonl; pass -o DIRECTORY/"),
+    ("export agent/1 -o", 2, "option '-o' requires an argument; see `hansard export --help`"),
     ("export agent/1 --as html --json", 2, "--json with html needs -o FILE"),
     ("import a b --id x", 2, "--id is for one file"),
     ("copy STORE TARGET agent/2", 1, "did you mean 'agent/1"),

@@ -213,6 +213,16 @@ def check_targets(ids: tuple[str, ...], verb: str, *, everything: bool) -> None:
         raise click.UsageError(f"name the sessions to {verb}, or pass --all")
 
 
+@contextmanager
+def _naming(ctx: click.Context) -> Iterator[None]:
+    """Let a usage error name the command."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.ctx = error.ctx or ctx
+        raise
+
+
 class Command(click.Command):
     """A command with the common options, and with examples in its help."""
 
@@ -232,12 +242,16 @@ class Command(click.Command):
         # What is shown as it comes, or controlled by keys, is not for a pager.
         live = any(given.get(name) for name in ("follow", "speed", "step"))
         assert self.callback is not None
-        try:
-            with screen.paged() if self.paged and not plain and not live else nullcontext():
-                return self.callback(call, **given)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # names the command in the message
-            raise
+        with (
+            _naming(ctx),
+            screen.paged() if self.paged and not plain and not live else nullcontext(),
+        ):
+            return self.callback(call, **given)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        with _naming(ctx):
+            return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the examples as lines to paste, each with its purpose below: zsh takes no comments."""
