@@ -26,6 +26,10 @@ See also [the tour](../guides/tutorial.md#a-tour-of-the-command).
 The store is the directory or URL of `-s`, else of `HANSARD_STORE`, else `.hansard` in the current directory.
 `-s`, `--json` and `--debug` may come before or after the command's name.
 
+For `ID`, a unique beginning of an id is enough.
+`@latest` is the newest session, and `-` the last used one.
+`rm` and `redact` take complete ids only.
+
 | exit code | |
 | --- | --- |
 | 0 | success |

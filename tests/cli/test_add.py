@@ -32,10 +32,10 @@ def test_texts_and_messages_from_stdin(tmp_path: Path) -> None:
     assert messages(tmp_path) == [{"role": "assistant", "content": "a\nb"}, *lines]
 
 
-@pytest.mark.parametrize("bad", ["{", "[1]", '"text"'])
-def test_a_bad_line_adds_nothing(bad: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bad", [b"{", b"[1]", b'"text"', b"\xff"])
+def test_a_bad_line_adds_nothing(bad: bytes, tmp_path: Path) -> None:
     """N-88: a line that is not a JSON object is named by its number, and no line is added."""
-    done = hansard("add", "s", "--jsonl", store=tmp_path / "s", input=f'{{"a":1}}\n{bad}\n')
+    done = hansard("add", "s", "--jsonl", store=tmp_path / "s", input=b'{"a":1}\n' + bad)
     assert done.code == 2
     assert "line 2 of stdin" in done.err
     assert not (tmp_path / "s").exists()

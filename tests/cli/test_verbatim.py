@@ -136,6 +136,11 @@ def test_a_role_or_a_name_cannot_pretend_to_be_a_line() -> None:
     assert told == "user↵system (a↵b)\n    hi\n"
     result = {"role": "tool", "name": "f\nuser", "content": "x"}
     assert shown(result, io.StringIO()) == "tool ← f↵user x\n"
+    stream = io.StringIO()
+    with library.open("memory:") as store, output(stream) as screen:
+        event = store.session("a").snapshot("one\ntwo")
+        EventPrinter(screen).event(event, session="a\nb")
+    assert stream.getvalue().endswith("  a↵b  · snapshot “one↵two” of seq 0\n")
 
 
 @pytest.fixture

@@ -102,7 +102,9 @@ def load(name: str) -> click.Command:
     name="hansard",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 success, 1 findings or failure, 2 usage error, 130 interrupted. "
+    epilog="For ID, a unique beginning of an id is enough. @latest is the newest session, and - the last "
+    "used one.\n\n"
+    "Exit codes: 0 success, 1 findings or failure, 2 usage error, 130 interrupted.\n\n"
     'Tab completion: `eval "$(_HANSARD_COMPLETE=bash_source hansard)"`, or zsh_source, or '
     "fish_source.",
 )
@@ -174,6 +176,7 @@ def _message(error: BaseException, *, debug: bool) -> str:
         case click.UsageError():
             command = error.ctx.command_path if error.ctx is not None else "hansard"
             text = error.format_message().rstrip(".")
+            text = text.replace("a valid float range", "a number")
             text = text.replace("a valid integer range", "an integer")
             text = re.sub(_RANGE, r"must be \2 \3, got \1", f"{text[:1].lower()}{text[1:]}")
             text += f"; see `{command} --help`"

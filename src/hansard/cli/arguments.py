@@ -143,7 +143,7 @@ def _key_value(text: str) -> tuple[str, Any]:
     return key, parse_json(value, key)
 
 
-def parse_json(text: str, where: str) -> Any:
+def parse_json(text: str | bytes, where: str) -> Any:
     """Return the value of a JSON text, or raise an error that begins with `where`."""
     from hansard.importers.foreign_json import Unreadable
     from hansard.importers.source import Files

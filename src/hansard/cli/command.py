@@ -210,7 +210,8 @@ def extra(name: str, what: str) -> Iterator[None]:
 def check_targets(ids: tuple[str, ...], verb: str, *, everything: bool) -> None:
     """Raise unless a call has either ids or --all."""
     if everything == bool(ids):
-        raise click.UsageError(f"name the sessions to {verb}, or pass --all")
+        both = ", not both" if everything else ""
+        raise click.UsageError(f"name the sessions to {verb}, or pass --all{both}")
 
 
 @contextmanager

@@ -107,7 +107,7 @@ class EventPrinter:
     def _head(self, event: "hansard.Event", session: str) -> list[Piece]:
         stamp = _moment(event.time)
         head: list[Piece] = [(f"{event.seq:>4}", "bold"), (f"  {stamp}  ", "dim")]
-        return [*head, (f"{session}  ", "blue")] if session else head
+        return [*head, (f"{cell(session)}  ", "blue")] if session else head
 
     def _part(self, event: "hansard.Event", data: dict[str, Any], session: str) -> bool:
         """Print a stream part; return False if it is not a plain one."""
@@ -243,8 +243,8 @@ def show_state(
     screen: Screen, session_id: str, state: "hansard.State", *, more: Sequence[tuple[str, str]] = ()
 ) -> None:
     """Print a state, one line per fact. `more`: further facts, by name."""
-    title = f" “{state.title}”" if state.title else ""
-    screen.line((session_id, "bold"), title)
+    title = f" “{cell(state.title)}”" if state.title else ""
+    screen.line((cell(session_id), "bold"), title)
     lines = [
         ("events", f"{state.seq:,}"),
         ("messages", f"{state.message_count:,} added"),
@@ -266,9 +266,9 @@ def show_state(
     if marks:
         lines.append(("is", ", ".join(marks)))
     lines += more
-    width = max(len(name) for name, _ in lines)
+    width = max(len(cell(name)) for name, _ in lines)
     for name, fact in lines:
-        screen.labeled([(f"  {name:<{width}}  ", "dim")], fact)
+        screen.labeled([(f"  {cell(name):<{width}}  ", "dim")], cell(fact))
 
 
 def _moment(when: datetime | None) -> str:
@@ -294,7 +294,7 @@ def _sentence(kind: str, data: dict[str, Any], *, full: bool) -> list[Piece]:
     # A shape that the sentence does not fit is printed as JSON.
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         if sentence is not None:
-            return [("· ", "dim"), sentence(data)]
+            return [("· ", "dim"), cell(sentence(data))]
     text = compact(data)
     return [("· ", "dim"), (kind, "magenta"), f" {text if full else short(text, _SHORT)}"]
 

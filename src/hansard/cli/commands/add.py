@@ -100,7 +100,7 @@ def _data(text: str | None, role: str, kind: str | None, *, jsonl: bool) -> list
     """Return the messages, or the data of an application event."""
     if jsonl:
         # Split on line feeds only: other separators are data.
-        lines = enumerate(sys.stdin.buffer.read().decode().split("\n"), 1)
+        lines = enumerate(sys.stdin.buffer.read().split(b"\n"), 1)
         return [_object(line, f"line {number} of stdin") for number, line in lines if line.strip()]
     if text is None:
         return []
@@ -108,7 +108,7 @@ def _data(text: str | None, role: str, kind: str | None, *, jsonl: bool) -> list
     return [_object(text, "the text") if kind else {"role": role, "content": text}]
 
 
-def _object(text: str, where: str) -> dict[str, Any]:
+def _object(text: str | bytes, where: str) -> dict[str, Any]:
     value = arguments.parse_json(text, where)
     if not isinstance(value, dict):
         raise click.UsageError(f"{where} must be a JSON object, got {type(value).__name__}")

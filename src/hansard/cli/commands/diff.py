@@ -10,7 +10,7 @@ import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, LAST_USED, LATEST, Call, define, session_of
 from hansard.cli.render import EventPrinter, brief, short
-from hansard.cli.screen import Screen, many
+from hansard.cli.screen import Screen, cell, many
 from hansard.message.parse import as_text
 
 #: Maximum characters of a value that is compared.
@@ -74,12 +74,12 @@ def show_comparison(screen: Screen, found: "hansard.Comparison", *, full: bool) 
     for name in ("only_a", "only_b"):
         document[name] = [said._asdict() for said in getattr(found, name)]
     screen.document(document)
-    screen.line((f"- {found.a.session}@{found.a.seq}", "bold red"))
-    screen.line((f"+ {found.b.session}@{found.b.seq}", "bold green"))
+    screen.line((f"- {cell(found.a.session)}@{found.a.seq}", "bold red"))
+    screen.line((f"+ {cell(found.b.session)}@{found.b.seq}", "bold green"))
     if found.base is None:
         screen.line("not related by forks")
     else:
-        screen.line(f"common up to seq {found.base.seq} of {found.base.session}")
+        screen.line(f"common up to seq {found.base.seq} of {cell(found.base.session)}")
     if found.equal:
         screen.line((f"equal: {many(found.same, 'message')}, and the same state", "bold"))
         return

@@ -29,8 +29,8 @@ def command(call: Call, *, migrate: bool) -> int | None:
     """
     if migrate:
         versions = hansard.migrate(call.store)
-        done = f"to version {versions[-1]}" if versions else "they were up to date"
-        call.screen.labeled([(f"{'migration':<13}", "dim")], f"the store's tables: {done}")
+        done = f"upgraded to version {versions[-1]}" if versions else "up to date"
+        call.screen.labeled([(f"{'tables':<13}", "dim")], done)
     with call.reading() as store:
         found = store.diagnose()
     fields = msgspec.structs.asdict(found)

@@ -9,7 +9,7 @@ import click
 import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, PATH, Call, define, remember, session_of
-from hansard.cli.screen import many
+from hansard.cli.screen import cell, many
 
 #: The options of `prune` of which one is needed.
 _REQUESTS = {"older_than", "max_size", "archive_after", "purge_trash"}
@@ -57,6 +57,8 @@ def snapshot(call: Call, session_id: str, label: str | None) -> None:
 
     With --json: one document with the names and their seqs.
     """
+    if label == "":
+        raise click.UsageError("the name must not be empty")
     with call.reading() if label is None else call.writing() as store:
         session = session_of(store, session_id)
         if label is not None:
@@ -222,7 +224,9 @@ def restore(call: Call, session_ids: tuple[str, ...]) -> None:
             trash = store.trash()
         call.screen.document({"trash": trash})
         for session_id in trash:
-            call.screen.line(session_id)
+            call.screen.line(cell(session_id))
+        if not trash and call.screen.terminal:
+            call.screen.line(("the trash is empty", "dim"))
         return
     with call.writing() as store:
         trash = store.trash()
@@ -317,7 +321,7 @@ def prune(
     dry_run = report.dry_run
     call.screen.document(report)
     for session_id in report.pruned:
-        call.screen.line(session_id)
+        call.screen.line(cell(session_id))
     what = "would be moved to the trash" if dry_run else "moved to the trash"
     call.screen.line(
         (f"{many(len(report.pruned), 'session')} {what}, {len(report.kept):,} kept", "bold")

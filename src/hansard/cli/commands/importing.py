@@ -73,6 +73,8 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
                     done.append((name, store.import_session(counted, id=session_id)))
             except hansard.HansardError as error:
                 failed[name] = str(error)
+            except IsADirectoryError:
+                failed[name] = "is a directory; name its program: hansard import KIND PATH"
             except OSError as error:
                 failed[name] = error.strerror or str(error)
     shown = [{"file": name, **msgspec.structs.asdict(report)} for name, report in done]
@@ -155,7 +157,7 @@ def copy(
     """Copy sessions between stores.
 
     Compares existing events and appends missing ones: run it again after an interrupt, or when the source has
-    grown. Leaves sessions that differ unchanged, and reports them. Forks stay forks. Redacted data are not
+    grown. Leaves sessions that differ unchanged, and reports them. Forks stay forks. Redacted data is not
     copied. Creates the target if it does not exist; the source is only read.
 
     With --json: one document. Exit 1 if a session could not be copied.

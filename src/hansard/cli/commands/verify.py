@@ -140,7 +140,7 @@ def dump(call: Call, session_id: str) -> int | None:
     """Print raw log records.
 
     Prints every line of the session's own files with its offset, damaged lines included. In a sealed segment,
-    offsets are those of the decompressed lines. Redacted data are shown until compaction erases them.
+    offsets are those of the decompressed lines. Redacted data is shown until compaction erases it.
 
     With --json: one record per line. Exit 1 if a record is damaged.
     """
