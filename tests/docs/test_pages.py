@@ -117,6 +117,15 @@ def test_every_public_name_is_in_the_reference(page: str, module: str) -> None:
                 assert re.search(rf"`([\w.]+\.)?{member}[`(]", entries), f"{name}.{member}"
 
 
+def test_a_guide_names_every_public_name() -> None:
+    """No name is public, and no member of a public class, that no guide mentions."""
+    guides = " ".join(page.read_text("utf-8") for page in (ROOT / "docs/guides").glob("*.md"))
+    listed = (ROOT / "tests/unit/public_names.txt").read_text("utf-8")
+    names = re.findall(r"^[\w.]*?(\w+)(?=[(:]|$)", listed, re.MULTILINE)
+    assert len(names) > 300
+    assert sorted(set(names) - set(re.findall(r"\w+", guides))) == []
+
+
 def _ours(thing: type) -> bool:
     return thing.__module__.partition(".")[0] == "hansard"
 
