@@ -199,6 +199,6 @@ def test_a_seal_without_memory_for_a_cell_leaks_no_files(tmp_path: Path) -> None
         with hansard.open(path, durability="os") as store:
             store.session("s").add_messages([{"role": "user", "content": "words"}] * 50)
         left[at] = files_left_open(
-            path, at, writer, "replace_segment", lambda store: store.session("s").compact()
+            path, at, writer, "create_segment", lambda store: store.session("s").compact()
         )
     assert {at: count for at, count in left.items() if count > 1} == {}

@@ -3,8 +3,6 @@
 A segment gets its name complete, with header and first records, or not at all (F-25).
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -59,28 +57,38 @@ def sealed_files(directory: int, first: int) -> tuple[list[tuple[int, str]], lis
     return sorted(files), sorted(leftovers)
 
 
-def create_segment(directory: int, path: str, session_id: str, content: bytes) -> Segment:
-    """Create the active segment, with its header and first records as content.
+def create_segment(
+    directory: int, path: str, session_id: str, content: bytes, *, after: Segment | None = None
+) -> Segment:
+    """Create the active segment, with its header and first records as content. The caller holds the lock.
 
-    The caller holds the lock and has seen that there is no segment.
+    `after`: the active segment, which is sealed and durable. It gets its own name, and this one replaces it.
+    Otherwise the caller has seen that there is no segment.
     """
-    return _create(directory, path, session_id, content, partial(_publish_first, directory))
+    temporary = names.temporary(names.LOG)
+    operation = "create"
+    try:
+        with disk.temporary_file(directory, temporary) as descriptor:
+            operation = "write"
+            disk.write_all(descriptor, content)
+            operation = "sync"
+            # Synced in every durability, before it has its name: a segment without a complete header is
+            # damage (F-25), so not even a power cut may leave one.
+            disk.sync(descriptor)
+            operation = "rename"
+            if after is None:
+                disk.publish(directory, temporary, names.LOG)
+            else:
+                _replace(directory, after, temporary)
+    except OSError as error:
+        raise disk.explain(error, operation, path, _NOT_ACKNOWLEDGED) from error
+    segment = Segment(descriptor, path, session_id)
+    segment.durable = len(content)
+    return segment
 
 
-def _publish_first(directory: int, temporary: str) -> None:
-    disk.publish(directory, temporary, names.LOG)
-
-
-def replace_segment(directory: int, segment: Segment, content: bytes) -> Segment:
-    """Give a sealed segment its own name, and replace it as the active one by a new segment.
-
-    `content`: the header of the new segment. The caller holds the lock, and the sealed segment is durable.
-    """
-    publish = partial(_publish_next, directory, segment)
-    return _create(directory, segment.path, segment.session_id, content, publish)
-
-
-def _publish_next(directory: int, segment: Segment, temporary: str) -> None:
+def _replace(directory: int, segment: Segment, temporary: str) -> None:
+    """Give a sealed segment its own name, and a new file that of the log."""
     # A leftover of the same name would be taken for this segment, and its events would be lost.
     leftovers = sealed_files(directory, segment.start.seq + 1)[1]
     for leftover in leftovers:
@@ -99,33 +107,6 @@ def _publish_next(directory: int, segment: Segment, temporary: str) -> None:
 def _sync_names(directory: int, segment: Segment) -> None:
     with disk.reporting("sync", segment.path, _NOT_ACKNOWLEDGED):
         disk.sync_directory(directory)
-
-
-def _create(
-    directory: int, path: str, session_id: str, content: bytes, publish: Callable[[str], None]
-) -> Segment:
-    """Create a segment under a temporary name; `publish` gives it the name of the log.
-
-    `publish` must not be an inner function: Python 3.11 loses what one refers to if the memory for it is
-    missing.
-    """
-    temporary = names.temporary(names.LOG)
-    operation = "create"
-    try:
-        with disk.temporary_file(directory, temporary) as descriptor:
-            operation = "write"
-            disk.write_all(descriptor, content)
-            operation = "sync"
-            # Synced in every durability, before it has its name: a segment without a complete header is
-            # damage (F-25), so not even a power cut may leave one.
-            disk.sync(descriptor)
-            operation = "rename"
-            publish(temporary)
-    except OSError as error:
-        raise disk.explain(error, operation, path, _NOT_ACKNOWLEDGED) from error
-    segment = Segment(descriptor, path, session_id)
-    segment.durable = len(content)
-    return segment
 
 
 def _name_twice(directory: int, segment: Segment) -> None:

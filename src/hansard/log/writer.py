@@ -26,7 +26,7 @@ from hansard.log import disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.format import LogEnd, Position
 from hansard.log.group_commit import GroupCommit
-from hansard.log.segment import create_segment, header, next_header, replace_segment, sealed_files
+from hansard.log.segment import create_segment, header, next_header, sealed_files
 from hansard.log.segment_reader import Segment, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
 from hansard.log.store_directory import deleted, is_past, not_found, sweep
@@ -532,7 +532,7 @@ class LogWriter:
             end.position.seq, end.position.crc, time or reader.last_time(end.position)
         )
         content = next_header(reader, end.position, previous)
-        made = replace_segment(files.directory, segment, content)
+        made = create_segment(files.directory, files.path, files.session_id, content, after=segment)
         # First unknown: an interrupted thread must not take the old end for that of the new file.
         files.end = None
         files.reader = SegmentReader(made)
