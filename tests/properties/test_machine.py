@@ -110,8 +110,6 @@ class InSmallFrames(InFiles):
     def shrink(self, frame: int, piece: int) -> None:
         """Set the sizes of this history."""
         self.patch.setattr("hansard.log.sealed_writer.FRAME", frame)
-        # The trial of a compaction has one frame, with a note after the records.
-        self.patch.setattr("hansard.backend.local.compact._TRIED", frame // 2)
         self.patch.setattr("hansard.log.segment_reader.PIECE", piece)
 
     def teardown(self) -> None:

@@ -34,8 +34,7 @@ SMALL = (
     ((codec,), "MAX_BYTES", 16_000),
     ((codec,), "MAX_BATCH", 64_000),
     ((compaction,), "LARGEST", 16_000),
-    ((compaction,), "_TRIED", 3_072),
-    ((compaction,), "_TRIED", 1 << 10),
+    ((compaction,), "_BLOCK", 1 << 10),
     ((export_file,), "LONGEST", 40_000),
     ((export_file,), "_LARGEST_APPEND", 128_000),
 )

@@ -382,8 +382,7 @@ class Log(ABC):
 
         Safe concurrently with writers, readers and other compactors. With `wait`, the second compactor waits
         for the first before it raises `LockTimeout`. `state` returns what `checkpoint` will return for a seq.
-        Without `always`, few new events stay as they are if the files would not become smaller and nothing is
-        to be left out.
+        Without `always`, few new events stay as they are if nothing is to be left out.
         """
 
     @abstractmethod

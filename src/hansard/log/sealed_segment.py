@@ -94,17 +94,21 @@ class SegmentIndex(msgspec.Struct, frozen=True, omit_defaults=True):
     begins: bool = True
     fingerprint: str = ""
 
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return the length of each frame, compressed and not."""
+        bounds = pairwise([*(frame.offset for frame in self.frames), self.size])
+        both = zip(self.frames, bounds, strict=True)
+        return [(frame.length, end - begin) for frame, (begin, end) in both]
+
     def is_possible(self) -> bool:
         """Return whether its numbers can be true: a forger can write a valid checksum.
 
         They decide what is read, and into how much memory (N-74).
         """
-        offsets = [*(frame.offset for frame in self.frames), self.size]
-        lengths = [end - begin for begin, end in pairwise(offsets)]
+        sizes = self.sizes()
         return (
-            all(length > 0 for length in lengths)
-            and all(frame.length > 0 for frame in self.frames)
-            and 0 < self.header <= (lengths or [0])[0]
+            all(packed > 0 and length > 0 for packed, length in sizes)
+            and 0 < self.header <= (sizes[0][1] if sizes else 0)
             and 0 <= self.before <= self.last < format.MAX_SEQ
             and 0 <= self.ctl < self.size
         )
@@ -136,8 +140,7 @@ class SealedSegment(Segment):
         if self._frames_at[-1] != self._index_at or not index.frames or index.frames[0].offset != 0:
             raise self.damaged(self._index_at, "the index does not fit the frames before it")
         self.index = index
-        ends = [*(frame.offset for frame in index.frames[1:]), index.size]
-        self.sizes = [(f.length, end - f.offset) for f, end in zip(index.frames, ends, strict=True)]
+        self.sizes = index.sizes()
         self.start = Position(index.header, index.before, index.header_crc)
         self.end = Position(index.size, index.last, index.crc)
         self.time = index.created
@@ -375,14 +378,11 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
     """
     known_at: dict[int, int] = {}
     findings: list[ScanFinding] = []
-    last_seq: int | None = None
     sealed: SealedSegment | None = None
     try:
         sealed = SealedSegment(descriptor, path, None)
     except Damaged as error:
         findings.append(ScanFinding(error.offset, 0, error.reason))
-    else:
-        last_seq = sealed.index.last
     at = size = 0
     lines = b""
     for place in count():
@@ -402,7 +402,7 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
         at += expected[0]
     if lines and not lines.endswith(b"\n"):
         disk.write_all(target, b"\n")
-    return Unpacked(last_seq, findings, known_at)
+    return Unpacked(sealed.index.last if sealed else None, findings, known_at)
 
 
 def _next_frame(descriptor: int, at: int) -> tuple[bytes, int]:

@@ -28,7 +28,6 @@ from hansard.log.sealed_segment import (
     seek_table,
 )
 from hansard.log.segment_reader import SegmentRange
-from hansard.log.session_files import SEALED
 
 #: A large file is synced in steps of this many bytes: on some file systems, a small append would otherwise
 #: wait until all unwritten data are on the disk.
@@ -64,7 +63,6 @@ class SealedWriter:
         self._keys: list[tuple[int, int]] = []
         self._unsynced = 0
         self._frames: list[Frame] = []
-        self._sizes: list[int] = []
         #: The lines of the next frame, where each of them ends, their size, and where the frame begins.
         self._lines = [self.header]
         self._ends = [self._start]
@@ -80,13 +78,6 @@ class SealedWriter:
             self.ctl = end.offset
         self._count(line)
         self._put(raw, line.seq, crc)
-
-    def note_sealed(self, time: str) -> None:
-        """Add the note that ends an active segment when it is sealed."""
-        seq, crc = self.position.seq, self.position.crc
-        data = {"shut": [SEALED]}
-        line, crc = format.note(SEALED, seq, time.encode(), data, crc, ctl=self.ctl)
-        self._put(line, seq, crc)
 
     def _count(self, line: Line) -> None:
         self._time = line.time
@@ -136,7 +127,6 @@ class SealedWriter:
             self._unsynced = 0
         start = self._frame_start
         self._frames.append(Frame(len(data), start.offset, start.seq, start.crc))
-        self._sizes.append(len(lines))
         self._frame_start = self._ends[count - 1]
         del self._lines[:count], self._ends[:count]
         self._size -= len(lines)
@@ -156,18 +146,10 @@ class SealedWriter:
     def finish(self) -> None:
         """Write the index and the seek table, and sync."""
         self._end_frames()
-        disk.write_all(self.descriptor, self._tail(self._frames, self._sizes))
+        disk.write_all(self.descriptor, self._tail())
         disk.sync(self.descriptor)
 
-    def size_of_one_frame(self) -> int:
-        """Return the size of the file if its lines were one frame and none were added. Write nothing."""
-        lines = b"".join(self._lines)
-        length = len(self.compress(lines))
-        start = self._frame_start
-        frame = Frame(length, start.offset, start.seq, start.crc)
-        return length + len(self._tail([frame], [len(lines)]))
-
-    def _tail(self, frames: list[Frame], sizes: list[int]) -> bytes:
+    def _tail(self) -> bytes:
         """Return the index and the seek table, which follow the frames."""
         keys = b"".join(KEY.pack(*key) for key in sorted(self._keys))
         size = PAGE * KEY.size
@@ -187,7 +169,7 @@ class SealedWriter:
             ctl=self.ctl,
             header=self._start.offset,
             header_crc=self._start.crc,
-            frames=frames,
+            frames=self._frames,
             keys=len(self._keys),
             pages=pages,
             begins=self.begins,
@@ -195,6 +177,4 @@ class SealedWriter:
         )
         text = msgspec.json.encode(index)
         body = keys + text + INDEX_END.pack(len(text), format.crc32(text), OURS)
-        lengths = [frame.length for frame in frames]
-        table = seek_table(list(zip(lengths, sizes, strict=True)))
-        return SKIPPABLE.pack(INDEX_MAGIC, len(body)) + body + table
+        return SKIPPABLE.pack(INDEX_MAGIC, len(body)) + body + seek_table(index.sizes())

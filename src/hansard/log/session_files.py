@@ -7,19 +7,20 @@ when many sessions are open, when the session was deleted) and open them again.
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from hansard.errors import SessionNotFound
-from hansard.log import checkpoint, disk, names
+from hansard.log import checkpoint, disk, names, segment_scan
 from hansard.log.change_marks import NOWHERE, UNMARKED
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.disk import Lock
-from hansard.log.format import LogEnd
+from hansard.log.format import Line, LogEnd
 from hansard.log.sealed_chain import SealedChain
 from hansard.log.segment_reader import Raw, Segment, SegmentReader, open_segment
+from hansard.log.segment_scan import ScanFinding
 from hansard.log.store_directory import StoreDirectory, deleted, sweep
 
 FAILED: Final = "failed"
@@ -168,13 +169,16 @@ class SessionFiles:
         # If there is a lock, a writer will use the segment as it is opened here.
         return open_segment(directory, self.path, self.session_id, writable=self.lock is not None)
 
-    def raw(self) -> Raw | None:
-        """Open a log that cannot be opened as one, to look for damage; None if it is missing."""
+    def salvage(self, reader: SegmentReader | None) -> Iterator[Line | ScanFinding]:
+        """Return the valid records of the active segment, and its damage; None: it could not be opened."""
+        if reader is not None:
+            return segment_scan.salvage(reader.segment)
         directory = self._open_session()
         if directory is None:
-            return None
+            return iter(())
         try:
-            return Raw(disk.open_file(directory, names.LOG), self.path)
+            # Even without a valid header, the lines after it may be valid.
+            return segment_scan.salvage(Raw(disk.open_file(directory, names.LOG), self.path))
         except OSError as error:
             raise disk.explain(error, "read", self.path) from error
 

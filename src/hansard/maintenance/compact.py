@@ -87,7 +87,7 @@ def compact_store(
 ) -> CompactReport:
     """Compact sessions one by one; a failure is reported and does not stop the others.
 
-    Short sessions that would not become smaller, and have nothing to erase, are left alone.
+    Sessions with few new events, and nothing to erase, are left alone.
     """
     wanted = sorted(session_ids)
     failed: dict[str, str] = {}

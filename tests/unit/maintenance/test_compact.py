@@ -68,7 +68,7 @@ def test_whatever_fails_in_one_session_stops_no_other(
     monkeypatch.setattr(SealedWriter, "finish", finish)
     with hansard.open(tmp_path / "store", auto_compact=False) as store:
         for name in "abc":
-            store.session(name).add_message({"content": "x" * 1000})
+            store.session(name).add_message({"content": "x" * 5000})
         report = store.compact()
         assert (report.sessions, list(report.failed)) == (2, ["b"])
         assert type(error).__name__ in report.failed["b"]

@@ -152,8 +152,8 @@ DURABILITY = (
     Mutant(
         "a compressed segment gets its name before it is synced",
         "log/sealed_writer.py",
-        "self._sizes))\n        disk.sync(self.descriptor)\n",
-        "self._sizes))\n",
+        "self._tail())\n        disk.sync(self.descriptor)\n",
+        "self._tail())\n",
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
     Mutant(

@@ -23,7 +23,7 @@ from hansard.log.format import LogEnd
 from hansard.log.sealed_chain import SealedChain, SealedPart
 from hansard.log.sealed_segment import LAST_FRAME, SealedSegment, SegmentIndex
 from hansard.log.sealed_writer import SealedWriter
-from hansard.log.segment import header, next_header, sealed_files
+from hansard.log.segment import header, sealed_files
 from hansard.log.segment_reader import SegmentReader
 from hansard.log.store_directory import sweep
 
@@ -40,12 +40,8 @@ LARGEST: Final = 8 * 1024 * 1024
 SMALL: Final = 1024 * 1024
 _HARDER: Final = 3
 
-#: A longer active segment is sealed without a trial, which has one frame.
-_TRIED: Final = 16 * 1024
-
-#: Bytes by which a trial may be too small: its last note has another time and checksum, which are compressed
-#: to another size.
-_SPREAD: Final = 32
+#: A shorter active segment fits into a block of most file systems: sealed, it would take two.
+_BLOCK: Final = 4096
 
 #: The beginning of the note that follows each discarded fragment.
 _RECOVERED: Final = b'\n{"log":"recovered"'
@@ -54,32 +50,15 @@ _RECOVERED: Final = b'\n{"log":"recovered"'
 _TELL: Final = 5_000
 
 
-def shrinks(reader: SegmentReader, end: LogEnd, filter: CompactionFilter, level: int) -> bool:
-    """Return whether sealing and compressing the active segment erases something, or saves bytes."""
+def is_worthwhile(reader: SegmentReader, end: LogEnd, filter: CompactionFilter) -> bool:
+    """Return whether sealing and compressing the active segment saves space, or erases something."""
     erases = bool(filter.replaced or filter.streams or filter.before)
-    if end.shut or erases or end.size > _TRIED:
+    if end.shut or erases or end.size > _BLOCK:
         return True
-    segment, position = reader.segment, end.position
-    if position.seq == segment.start.seq:
+    if end.position.seq == reader.segment.start.seq:
         return False  # it holds no event
-    if end.size > position.offset or _RECOVERED in segment.read(0, end.size):
-        return True  # fragments of torn appends are erased
-    writer = SealedWriter(
-        -1,
-        segment.read(0, segment.start.offset),
-        segment.start,
-        session_id=segment.session_id,
-        created=segment.time,
-        compress=zstandard.ZstdCompressor(level=level + _HARDER).compress,
-        begins=segment.begins,
-    )
-    for line, unknown in records_of(reader, position):
-        writer.add(line, event_of(line).raw, unknown=unknown)
-    time = end.time or reader.last_time(position)
-    writer.note_sealed(time)
-    previous = format.Previous(position.seq, writer.position.crc, time)
-    header = next_header(reader, position, previous)
-    return writer.size_of_one_frame() + len(header) + _SPREAD < end.size
+    # Fragments of torn appends are erased.
+    return end.size > end.position.offset or _RECOVERED in reader.segment.read(0, end.size)
 
 
 def files_size(log: "LocalLog") -> int:

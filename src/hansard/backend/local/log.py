@@ -599,7 +599,7 @@ class LocalLog(InternalLog):
         from hansard.backend.local import compact
 
         before = compact.files_size(self)
-        if always or compact.shrinks(*self.existing()[:2], filter, level):
+        if always or compact.is_worthwhile(*self.existing()[:2], filter):
             self._writer.seal()
         timeout = self._backend.lock_timeout if wait else 0.0
         with self.marked():
@@ -628,9 +628,7 @@ class LocalLog(InternalLog):
             except Damaged as error:
                 yield Finding("damage", error.path, error.offset, 0, error.reason)
                 seq = chain.next_begin(seq)
-        # Even without a valid header, the lines after it may be valid.
-        segment = files.raw() if reader is None else reader.segment
-        for item in () if segment is None else segment_scan.salvage(segment):
+        for item in files.salvage(reader):
             if isinstance(item, segment_scan.ScanFinding):
                 yield Finding("damage", files.path, *item)
             else:

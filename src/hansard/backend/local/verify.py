@@ -76,10 +76,7 @@ def _limited(findings: Iterable[Finding]) -> list[Finding]:
 def _list_damage(log: "LocalLog", error: Damaged) -> list[Finding]:
     """Return all damage of the segment, of which reading has found the first."""
     log.report(error)
-    reader = log.files.reader
-    # Even without a valid header, the lines after it may be valid.
-    segment = log.files.raw() if reader is None else reader.segment
-    items = () if segment is None else segment_scan.salvage(segment)
+    items = log.files.salvage(log.files.reader)
     damage = (item for item in items if isinstance(item, segment_scan.ScanFinding))
     found = [Finding("damage", error.path, *one) for one in islice(damage, MAX_FINDINGS)]
     return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
