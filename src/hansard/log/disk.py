@@ -803,6 +803,26 @@ class Lock:
         )
 
 
+def open_lock(
+    directory: int,
+    name: str,
+    path: str,
+    counters: Counters | None = None,
+    *,
+    create: bool = True,
+    rare: bool = False,
+    hint: str = "",
+) -> Lock | None:
+    """Open a lock file; None if its directory was removed, or without `create` if it is missing."""
+    try:
+        file = open_file(directory, name, writable=create, create=create)
+        return Lock(file, path, counters, rare=rare)
+    except OSError as error:
+        if error.errno != errno.ENOENT or (create and links(directory)):
+            raise explain(error, "open", path, hint) from error
+    return None
+
+
 # -- errors -------------------------------------------------------------------------------------
 
 

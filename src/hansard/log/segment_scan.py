@@ -409,23 +409,11 @@ def salvage(segment: "Segment") -> Iterator[Line | ScanFinding]:
 # -- what is left -------------------------------------------------------------------------------
 
 
-class KnownHeader(NamedTuple):
-    """A segment's header, whose content is valid."""
-
-    #: The seq before the first event.
-    before: int
-    created: str
-    session: str
-    previous: format.Previous | None
-    #: The log's first record, if this is not its first segment.
-    first: bytes
-
-
 class Remains:
     """What is left of a segment, for a repair.
 
     Attributes:
-        header: the header, unless more than its checksum is damaged.
+        header: the header, unless more than its checksum is damaged; `created` is always set.
         before: the seq in the header, which may be wrong if that is damaged; None if it cannot be read.
         findings: the damage.
         unchecked: seqs of records that look valid, but whose checksum depends on a lost line.
@@ -442,7 +430,7 @@ class Remains:
         `known_at`: running checksums that are known at offsets; then a record that cannot be checked is lost.
         """
         self._segment = segment
-        self.header: KnownHeader | None = None
+        self.header: format.Header | None = None
         self.before: int | None = None
         self.findings: list[ScanFinding] = []
         self.unchecked: set[int] = set()
@@ -497,11 +485,8 @@ class Remains:
         except DECODE_ERRORS as error:
             self.findings.append(ScanFinding(0, item.length, f"not a header: {error}"))
             return
-        created = header.created or line.time
-        self.before = line.seq
-        self.header = KnownHeader(
-            line.seq, created, header.session, header.previous, bytes(header.first)
-        )
+        header.created = header.created or line.time
+        self.before, self.header = line.seq, header
 
     def _estimate_end(self) -> None:
         """Add the seqs that the damaged lines at the end are likely to have had."""

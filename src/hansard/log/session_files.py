@@ -5,7 +5,6 @@ one file and creates none; a writer adds the lock file. It can release its files
 when many sessions are open, when the session was deleted) and open them again.
 """
 
-import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,6 +25,8 @@ from hansard.log.store_directory import StoreDirectory, deleted, sweep
 FAILED: Final = "failed"
 DELETED: Final = "deleted"
 SEALED: Final = "sealed"
+
+_NOTHING: Final = "nothing was appended"
 
 
 class SessionFiles:
@@ -287,15 +288,11 @@ class SessionFiles:
                 directory = self.root.open_session(self.session_id, self.name, create=create)
                 if directory is None:
                     return None
-                try:
-                    file = disk.open_file(directory, names.LOCK, writable=True, create=True)
-                except OSError as error:
-                    if error.errno != errno.ENOENT or disk.links(directory):
-                        raise disk.explain(error, "open", path, "nothing was appended") from error
-                else:
+                counters = self.root.counters
+                lock = disk.open_lock(directory, names.LOCK, path, counters, hint=_NOTHING)
+                if lock is not None:
                     break
                 # A restore or a purge has removed the directory since it was opened.
-            lock = Lock(file, path, self.root.counters)
             self.directory = directory
             if self.adopt():
                 # Left by a kill when the session was begun: nothing else creates temporary files.
@@ -306,7 +303,7 @@ class SessionFiles:
 
     def open_parent(self) -> None:
         """Open what must be synced after a name in the directory, or of it, has changed."""
-        with disk.reporting("open", self.root.path, "nothing was appended"):
+        with disk.reporting("open", self.root.path, _NOTHING):
             self.parent = self.root.sessions
 
     def adopt(self) -> SegmentReader | None:

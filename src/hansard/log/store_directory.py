@@ -326,13 +326,10 @@ class StoreDirectory:
             directory = self.open_in(self.home, name)
             if directory is None:
                 return  # deleted with its lock held
-            try:
-                # Another open file: what this process holds through its own is held, too.
-                lock = disk.Lock(disk.open_file(directory, names.LOCK), path, self.counters)
-            except FileNotFoundError:
+            # Another open file: what this process holds through its own is held, too.
+            lock = disk.open_lock(directory, names.LOCK, path, self.counters, create=False)
+            if lock is None:
                 return  # no process has written here since it was lost
-            except OSError as error:
-                raise disk.explain(error, "open", path) from error
             lock.pass_through(max(0.0, deadline - time.monotonic()))
             if lock.exists():
                 return
@@ -348,14 +345,9 @@ class StoreDirectory:
             if directory is None:
                 continue  # missing, or moved concurrently
             path = f"{self.path}/{part}/{name}/{names.LOCK}"
-            try:
-                # Another open file: the lock of this process's writer does not count as held.
-                file = disk.open_file(directory, names.LOCK, writable=True, create=True)
-                lock = disk.Lock(file, path, self.counters)
-                del file
-            except OSError as error:
-                if error.errno != errno.ENOENT or disk.links(directory):
-                    raise disk.explain(error, "open", path) from error
+            # Another open file: the lock of this process's writer does not count as held.
+            lock = disk.open_lock(directory, names.LOCK, path, self.counters)
+            if lock is None:
                 continue  # purged concurrently
             try:
                 lock.acquire(timeout)
@@ -555,17 +547,13 @@ class InternalDirectory(StoreDirectory):
             directory = self.open_session(name, name, create=True)
             if directory is None:
                 continue  # removed as soon as it was created
-            try:
-                file = disk.open_file(directory, names.HOLDER, writable=True, create=True)
-            except FileNotFoundError:
+            lock = disk.open_lock(directory, names.HOLDER, path, rare=True)
+            if lock is None:
                 continue  # the log was dropped, and its directory with it
-            except OSError as error:
-                raise disk.explain(error, "open", path) from error
-            lock = disk.Lock(file, path, rare=True)
             lock.acquire(0.0)
             try:
                 # Otherwise it was dropped before the lock was taken (F-164): another directory has its name.
-                if disk.is_named(self.sessions, f"{name}/{names.HOLDER}", file):
+                if disk.is_named(self.sessions, f"{name}/{names.HOLDER}", lock.descriptor):
                     return lock
             except OSError as error:
                 lock.release()

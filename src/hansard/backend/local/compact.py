@@ -18,14 +18,13 @@ from hansard.backend.contract import CompactionFilter, CompactionResult, Progres
 from hansard.backend.local.log import event_of, records_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.log import checkpoint, disk, format, names
-from hansard.log.disk import Lock
 from hansard.log.format import LogEnd
 from hansard.log.sealed_chain import SealedChain, SealedPart
 from hansard.log.sealed_segment import LAST_FRAME, SealedSegment, SegmentIndex
 from hansard.log.sealed_writer import SealedWriter
 from hansard.log.segment import header, sealed_files
 from hansard.log.segment_reader import SegmentReader
-from hansard.log.store_directory import sweep
+from hansard.log.store_directory import not_found, sweep
 
 if TYPE_CHECKING:
     from hansard.backend.local.log import LocalLog
@@ -94,13 +93,10 @@ def compact(
     directory = chain.open_directory()
     path = log.files.root.path_of(log.files.name)
     lock_path = f"{path}/{names.COMPACTION}"
-    try:
-        file = disk.open_file(directory, names.COMPACTION, writable=True, create=True)
-    except OSError as error:
-        raise DiskFailed("open", lock_path, error, "nothing was compacted") from error
-    lock = Lock(file, lock_path, log.files.root.counters, rare=True)
-    # A forked child closes the lock, and must not keep this open.
-    del file
+    counters, hint = log.files.root.counters, "nothing was compacted"
+    lock = disk.open_lock(directory, names.COMPACTION, lock_path, counters, rare=True, hint=hint)
+    if lock is None:
+        raise not_found(log.session_id)
     lock.acquire(timeout)
     try:
         # The compactor that was waited for may have sealed more.

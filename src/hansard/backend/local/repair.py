@@ -23,12 +23,12 @@ from hansard.errors import Damaged
 from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
 from hansard.log import checkpoint, disk, format, names
 from hansard.log.disk import Lock
-from hansard.log.format import Line, Position, Previous
+from hansard.log.format import Header, Line, Position, Previous
 from hansard.log.sealed_chain import SealedPart, check_part
 from hansard.log.sealed_segment import SealedSegment, unpack
 from hansard.log.segment import header, sealed_files
 from hansard.log.segment_reader import Raw, Segment, SegmentReader
-from hansard.log.segment_scan import KnownHeader, Remains, ScanFinding
+from hansard.log.segment_scan import Remains, ScanFinding
 from hansard.log.session_files import DELETED, SEALED, SessionFiles
 from hansard.log.store_directory import StoreDirectory, deleted, not_found
 from hansard.log.write_batch import SegmentWriter
@@ -70,7 +70,7 @@ class _File:
     file: int
     last: int | None = None
     #: The content of its header; None if it is damaged.
-    head: KnownHeader | None = None
+    head: Header | None = None
     #: The log begins with it, as far as it is known.
     begins: bool = True
     valid: SealedPart | None = None
@@ -185,12 +185,9 @@ class _Repair:
         try:
             kind = SealedSegment if name.endswith(".zst") else Segment
             segment = kind(found.file, path, None)
-            found.head = KnownHeader(
-                segment.start.seq,
-                segment.time,
-                segment.session_id,
-                segment.previous,
-                segment.first_record,
+            first_record = msgspec.Raw(segment.first_record)
+            found.head = Header(
+                format.VERSION, segment.session_id, segment.previous, segment.time, first_record
             )
             found.begins, found.first = segment.begins, first or segment.start.seq + 1
             found.valid = self._check(found, segment)
@@ -244,7 +241,7 @@ class _Repair:
                 raise error  # a hashed name: only the header had the id
             found.head = remains.header
             if found.head is not None:  # only its checksum is damaged
-                found.first = found.first or found.head.before + 1
+                found.first = found.first or (remains.before or 0) + 1
                 found.begins = found.head.previous is None
         if self._begin is not None:
             found.begins = self._begin == found.first
@@ -410,7 +407,7 @@ class _Repair:
                     previous = Previous(begin - 1, end.crc, reader.last_time(end))
             facts = {"previous": previous, "created": created}
             if active.head is not None and active.head.first:
-                facts["first"] = msgspec.Raw(active.head.first)
+                facts["first"] = active.head.first
             elif before:
                 line = before[0].reader.first(before[0].end)
                 facts["first"] = {"seq": line.seq, "time": line.time, "kind": line.kind}
