@@ -277,11 +277,7 @@ SESSION_SNAPSHOTTED: Final = "session.snapshotted"
 SUMMARY_ADDED: Final = "summary.added"
 USAGE_RECORDED: Final = "usage.recorded"
 
-#: The store writes events of the audit log, and never reads their data; docs/events.md describes them.
-AUDIT: Final = frozenset(
-    {RETENTION_SET, SESSION_DELETED, SESSION_KEPT, SESSION_PRUNED, SESSION_PURGED, SESSION_RESTORED}
-)
-
+#: Not in it: the kinds of the audit log, whose data the store never reads; docs/events.md describes them.
 KINDS: Final[dict[str, type[msgspec.Struct]]] = {
     MESSAGE_ADDED: MessageAdded,
     MESSAGE_PART: MessagePart,
