@@ -400,8 +400,10 @@ def _by_shape(text: str, lower: str) -> Iterator[Found]:
         pattern, names = _keys()
         for match in pattern.finditer(text, *run.span()):
             index = match.lastindex or 0
-            # Not `ghp_xxxxxxxxxxxx…`.
-            if len(set(match[0][-12:])) > 1 and (index < len(names) or _is_prefixed(match[0])):
+            # Not `ghp_xxxxxxxxxxxx…`, and not the versions of LangGraph, which begin with many zeros.
+            if len(set(match[0][-12:])) == 1 or match[0].startswith("0" * 12):
+                continue
+            if index < len(names) or _is_prefixed(match[0]):
                 yield Found(*match.span(), names[index - 1])
     for what, hints, confirm, source in SHAPES:
         for match in re.finditer(source, text) if any(h in lower for h in hints) else ():

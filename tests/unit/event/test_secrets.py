@@ -262,6 +262,7 @@ CLEAN = [
     "call_abc123DEF456ghi789JKL012 toolu_01A09q90qw90lq917835lq9 msg_01XFDUDYJgAACzvnptvVoYEL chatcmpl-123",
     "https://example.com/a/b?page=2&key=value&sort=-updated#top and http://127.0.0.1:8080/x@y",
     "docker run -u 1000:1000 image; git log --author=token; ls --sort=key",
+    "LangGraph's version 00000000000000000000000000000002.0532066119746316 of a value",
     "next_page_token=CAUQAA12345678901234567890 continuation_token: abc123abc123abc123abc123",
     "secretary=Jane1 monkey: see1 keyboard=qwerty1 passenger: 12A author=Bob1 tokens: 1234 token_count=55",
     "数据库密码不能公开。 Пароль нужен. كلمة المرور 🙂 clé : valeur",
