@@ -129,7 +129,7 @@ def test_a_call_says_that_it_failed(store: hansard.Store) -> None:
     (item,) = pages.session(Site(store, ""), {"id": "a"})["items"]
     assert item.parts[0].failed
     (alone,) = pages.session(Site(store, ""), {"id": "a", "role": "tool"})["items"]
-    assert [part.kind for part in alone.parts] == ["result", "data"]
+    assert [(part.kind, part.failed) for part in alone.parts] == [("result", True)]
     assert (alone.role, alone.speaker, alone.prompt) == ("tool", "tool", False)
     assert pages.session(Site(store, ""), {"id": "a", "role": "user"})["items"] == []
 

@@ -198,7 +198,8 @@ class EventPrinter:
 
     def _answering(self, part: ContentPart) -> str:
         name = self._called.pop(part.call_id, "") or part.name or part.call_id
-        return f"← {cell(name)} " if name else "← "
+        failed = "(failed) " if part.failed else ""
+        return f"← {cell(name)} {failed}" if name else f"← {failed}"
 
     def _cut(self, text: str) -> list[str]:
         """Return a text; if it is truncated, followed by a note."""

@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from hansard.message import values
-from hansard.message.parse import REST, ROLES, ContentPart, Shape, origin_of, parse
+from hansard.message.parse import REST, ROLES, ContentPart, ParsedMessage, Shape, origin_of, parse
 
 Message = dict[str, Any]
 
@@ -112,6 +112,30 @@ def natives(
             yield from map(convert, conversation(message for _, message in group))
         else:
             yield from (native for native, _ in group)
+
+
+def readable(message: Message) -> ParsedMessage:
+    """Return a message for people: the parts of its framework's item, or its own if it has none.
+
+    The item has more than the message, such as the types of pictures; its other members are left out. It does
+    not count unless it has every text and result of the message: an `origin` may be the application's own.
+    """
+    parsed = parse(message)
+    origin = origin_of(message)
+    native = None if origin is None else unpack(message, origin["format"])
+    if native is None:
+        return parsed
+    item = parse(native)
+    if not _told(parsed) <= _told(item):
+        return parsed
+    rest = {name: value for name, value in parsed.rest.items() if name != "origin"}
+    return parsed._replace(parts=item.parts, rest=rest if item.parts else item.rest)
+
+
+def _told(parsed: ParsedMessage) -> set[str]:
+    """Return the texts of a message, and the ids of the calls that it answers."""
+    texts = {part.text for part in parsed.parts if part.kind == "text"}
+    return texts | {part.call_id for part in parsed.parts if part.kind == "result"}
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:

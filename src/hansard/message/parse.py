@@ -52,6 +52,8 @@ HIDDEN: Final = "(not shown by its provider)"
 #: Name of a part that holds the remaining members of a message or a block.
 REST: Final = "also"
 
+#: Members of a result that say that its call failed.
+_FAILURES: Final = frozenset({"is_error", "outcome", "status"})
 #: Members that hold a call's arguments, and a result's value, in order of preference.
 _ARGUMENTS: Final = ("arguments", "args", "input", "action")
 _OUTPUTS: Final = ("content", "response")
@@ -171,13 +173,14 @@ class ParsedMessage(NamedTuple):
 
 def parse(message: Message) -> ParsedMessage:
     """Return the role of a message, its parts, and its remaining members."""
-    inner = message.get("message")
-    if isinstance(inner, Mapping) and "content" in inner and "content" not in message:
-        # An entry of Claude Code wraps a message.
+    # An entry of Claude Code wraps a message, and LangChain's notation of one.
+    wrapper = "data" if "data" in message else "message"
+    inner = message.get(wrapper)
+    if isinstance(inner, Mapping) and "content" in inner and message.keys().isdisjoint(_PLAIN):
         parsed = parse(inner)
-        rest = {key: value for key, value in message.items() if key != "message" and _says(value)}
+        rest = {key: value for key, value in message.items() if key != wrapper and _says(value)}
         if parsed.rest:
-            rest["message"] = parsed.rest
+            rest[wrapper] = parsed.rest
         partial = parsed.partial or rest.pop("partial", None) is True
         return parsed._replace(rest=rest, partial=partial)
     parts: list[ContentPart] = []
@@ -372,7 +375,8 @@ def _block(block: object, slot: int | None = None) -> Iterator[ContentPart]:
     if kind.endswith("tool_use"):
         yield from _tool("call", block, block.get("id"), shape, slot or 0)
     elif kind.endswith("_call"):
-        yield from _tool("call", block, block.get("call_id", block.get("id")))
+        named = {"name": kind.removesuffix("_call"), **block}
+        yield from _tool("call", named, block.get("call_id", block.get("id")))
     elif kind.endswith("tool_result"):
         # Results of a provider's tools have the tool's name in their type.
         shape = None if slot is None else shape or Shape.SERVER_BLOCK
@@ -447,7 +451,8 @@ def _tool(
     name = _word(block.get("tool_name")) or _word(block.get("name")) or ("?" if is_call else "")
     part = _half(kind, block, block.get(source), name, call_id, shape, slot)
     yield part
-    yield from _rest(block, {source, "index"} if is_call else {source}, part)
+    read = {"index"} if is_call else _FAILURES if part.failed else set()
+    yield from _rest(block, {source, *read}, part)
 
 
 def _half(
@@ -464,6 +469,7 @@ def _half(
         block.get("is_error") is True
         or block.get("status") == "error"
         or block.get("part_kind") == "retry-prompt"
+        or block.get("outcome") in {"failed", "retried"}
     )
     if not isinstance(call_id, str):
         return ContentPart(kind, value, name, failed=failed)

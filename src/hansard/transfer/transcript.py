@@ -16,13 +16,16 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
+from importlib import resources
 from typing import Any, Final, NamedTuple
 
 from hansard.backend.contract import Chunk, LogReader, streamed
 from hansard.clock import moment
 from hansard.event import kinds, secrets
 from hansard.event.event import Event
-from hansard.message.parse import ContentPart, parse, role_of, to_json, without_binary
+from hansard.message import origin
+from hansard.message.langgraph_values import MARK
+from hansard.message.parse import REST, ContentPart, role_of, to_json, without_binary
 from hansard.state import fold, view
 from hansard.state.lineage import redactions_of
 from hansard.state.view import VIEWS, StreamAssembler, View, ViewRanges
@@ -33,8 +36,10 @@ _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
 )
 
-#: Mentioned once, at the top.
+#: Shown with what they belong to.
 _QUIET: Final = frozenset({kinds.MESSAGE_PART, kinds.MESSAGE_REDACTED})
+#: The bookkeeping of LangGraph, whose messages are shown. It is mentioned at the top.
+_OMITTED: Final = "x.langgraph."
 
 
 class TranscriptEntry(NamedTuple):
@@ -130,6 +135,8 @@ class Transcript:
             facts.append(("view", "the model view"))
         if self.redacted:
             facts.append(("redacted", "credentials were replaced"))
+        if MARK in self.metadata:
+            facts.append(("omitted", "the bookkeeping of LangGraph"))
         return facts
 
     def entries(self) -> Iterator[TranscriptEntry]:
@@ -308,6 +315,42 @@ def _describe(event: Event) -> tuple[str, dict[str, Any]]:
     return event.kind, data
 
 
+class _SpokenMessage(NamedTuple):
+    """A message as a renderer needs it."""
+
+    role: str
+    speaker: str
+    parts: list[ContentPart]
+
+
+def _said(message: dict[str, Any]) -> _SpokenMessage:
+    parsed, role = origin.readable(message), role_of(message)
+    # Some frameworks write the results of tools as a message of the user.
+    speaker = role if role == "tool" and parsed.role == "user" else parsed.speaker
+    return _SpokenMessage(role, speaker, [*map(without_binary, parsed.shown(full=True))])
+
+
+def _label(part: ContentPart) -> str:
+    """Return what a part is that is not text."""
+    if part.name == REST:
+        return "other members"
+    return f"failed {part.kind}" if part.failed else part.kind
+
+
+def _ids(part: ContentPart) -> list[str]:
+    """Return the tool and the id of a call or result."""
+    return [] if part.name == REST else [*filter(None, dict.fromkeys((part.name, part.call_id)))]
+
+
+def _rendered(transcript: Transcript) -> Iterator[TranscriptEntry]:
+    return (one for one in transcript.entries() if not one.kind.startswith(_OMITTED))
+
+
+def _short(stamp: str) -> str:
+    """Return a time in seconds, with its zone."""
+    return stamp[:19].replace("T", " ") + (" UTC" if stamp.endswith("Z") else stamp[19:])
+
+
 # -- Markdown -----------------------------------------------------------------------------------
 
 _TICKS: Final = re.compile(r"`+")
@@ -325,13 +368,13 @@ _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 def to_markdown(transcript: Transcript) -> Iterator[bytes]:
     """Yield a transcript as Markdown, piece by piece."""
     yield _markdown_head(transcript).encode(errors="replace")
-    for entry in transcript.entries():
+    for entry in _rendered(transcript):
         yield _markdown_entry(entry).encode(errors="replace")
 
 
 def _markdown_head(transcript: Transcript) -> str:
     lines = [f"# {_inline(transcript.title)}", ""]
-    lines += [f"- {name}: {value}" for name, value in transcript.facts(_code, str)]
+    lines += [f"- {name}: {value}" for name, value in transcript.facts(_code, _short)]
     if transcript.metadata:
         lines += ["", _fenced(to_json(transcript.metadata), "json")]
     return "\n".join([*lines, "", ""])
@@ -339,13 +382,13 @@ def _markdown_head(transcript: Transcript) -> str:
 
 def _markdown_entry(entry: TranscriptEntry) -> str:
     if entry.message is None:
-        shown = f"*{entry.seq} · {entry.stamp} · {_inline(entry.note)}*\n\n"
+        shown = f"*{entry.seq} · {_short(entry.stamp)} · {_inline(entry.note)}*\n\n"
         return shown + (_fenced(entry.details, "json") + "\n\n" if entry.details else "")
-    parsed = parse(entry.message)
-    lines = [f"## {entry.seq} · {_inline(parsed.speaker)}", "", f"*{entry.stamp}*", ""]
+    said = _said(entry.message)
+    lines = [f"## {entry.seq} · {_inline(said.speaker)}", "", f"*{_short(entry.stamp)}*", ""]
     if entry.note:
         lines += [f"*({_inline(entry.note)})*", ""]
-    for part in map(without_binary, parsed.shown(full=True)):
+    for part in said.parts:
         lines += [_markdown_part(part), ""]
     return "\n".join([*lines, ""])
 
@@ -354,10 +397,8 @@ def _markdown_part(part: ContentPart) -> str:
     text = part.pretty
     if part.kind in {"text", "thinking"}:
         return ("**thinking**\n\n" if part.kind == "thinking" else "") + _quoted(text)
-    known = part.kind in {"call", "result"}
-    named = [_code(word) for word in (part.name, part.call_id if known else "") if word]
-    label = " ".join([f"**{part.kind if known else 'data'}**", *named])
-    return f"{label}\n\n{_fenced(text, '' if part.kind == 'result' else 'json')}"
+    label = " ".join([f"**{_label(part)}**", *map(_code, _ids(part))])
+    return f"{label}\n\n{_fenced(text, '' if part.kind == 'result' else 'json')}" if text else label
 
 
 def _quoted(text: str) -> str:
@@ -422,48 +463,6 @@ def visible(text: str) -> str:
 #: Only styles from the page itself.
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
-_CSS: Final = """
-:root{color-scheme:light dark;--back:#fff;--text:#1c1c1e;--soft:#6b6b70;--line:#d8d8dc;--card:#f6f6f8;
---user:#2563a8;--assistant:#17754a;--tool:#8a5a00;--system:#7a3c8f}
-@media(prefers-color-scheme:dark){:root{--back:#17171a;--text:#e8e8ea;--soft:#9b9ba1;--line:#38383d;
---card:#212125;
---user:#7ab3ee;--assistant:#6fce9f;--tool:#e3b25c;--system:#c898da}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:52rem;padding:1.5rem 1rem 4rem;background:var(--back);color:var(--text);
-font:16px/1.55 system-ui,sans-serif;overflow-wrap:anywhere}
-h1{font-size:1.5rem;line-height:1.25;margin:0 0 .5rem;unicode-bidi:isolate}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:0 0 1rem;color:var(--soft);
-font-size:.875rem}
-dt,dd{margin:0}
-article{border-left:4px solid var(--line);background:var(--card);border-radius:0 .4rem .4rem 0;
-margin:0 0 .75rem;padding:.6rem .9rem}
-article.user{border-color:var(--user)}article.assistant{border-color:var(--assistant)}
-article.tool{border-color:var(--tool)}article.system{border-color:var(--system)}
-article header{display:flex;flex-wrap:wrap;gap:.2rem .8rem;align-items:baseline;font-size:.8125rem;
-color:var(--soft)}
-article header b{font-size:.9375rem;color:var(--text)}
-a{color:inherit;text-decoration:none}a:hover,a:focus{text-decoration:underline}
-:target{outline:2px solid var(--user)}
-.text{white-space:pre-wrap;margin:.3rem 0;unicode-bidi:isolate}
-.thinking{color:var(--soft);font-style:italic}
-pre{white-space:pre-wrap;margin:.4rem 0 0;padding:.6rem;background:var(--back);border:1px solid var(--line);
-border-radius:.3rem;font:.8125rem/1.45 ui-monospace,monospace;unicode-bidi:isolate}
-details{margin:.4rem 0}summary{cursor:pointer;font-size:.875rem}
-.note summary{font-size:inherit}.soft{color:var(--soft)}
-summary code,dd code{font:.8125rem ui-monospace,monospace}
-.note{margin:0 0 .75rem;padding:0 .9rem;font-size:.8125rem;color:var(--soft)}
-.usage{margin-top:-.5rem}
-.source,#source:checked~main .prose{display:none}#source:checked~main .source{display:block}
-.prose>:first-child{margin-top:.3rem}.prose>:last-child{margin-bottom:.3rem}.prose p{white-space:pre-line}
-.prose h3,.prose h4,.prose h5,.prose h6{margin:.8rem 0 .3rem;font-size:1rem}
-.prose a{color:var(--user);text-decoration:underline}.prose table{border-collapse:collapse}
-.prose th,.prose td{border:1px solid var(--line);padding:.15rem .5rem;text-align:left}
-.prose code{font:.875em ui-monospace,monospace}.prose pre code{font:inherit}.prose{unicode-bidi:isolate}
-.prose blockquote{margin:.5rem 0;padding-left:.9rem;border-left:3px solid var(--line);color:var(--soft)}
-label{font-size:.875rem;color:var(--soft)}label+header{margin-top:1rem}
-@media print{details>*{display:block}article{break-inside:avoid}}
-"""
-
 #: The roles whose messages have a color.
 _COLORED: Final = frozenset({"user", "assistant", "tool", "system"})
 
@@ -479,7 +478,7 @@ def to_html(transcript: Transcript) -> Iterator[bytes]:
     yield _html_head(transcript).encode(errors="replace")
     # The usage of each call since the last message of the user.
     turn: list[re.Match[str]] = []
-    for entry in transcript.entries():
+    for entry in _rendered(transcript):
         if entry.message is not None and role_of(entry.message) == "user":
             yield _html_turn(turn).encode()
             turn = []
@@ -504,12 +503,13 @@ def _html_head(transcript: Transcript) -> str:
     facts = transcript.facts(lambda name: f"<code>{_escaped(name)}</code>", _time)
     listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>\n" for name, value in facts)
     known = _folded("metadata", to_json(transcript.metadata)) if transcript.metadata else ""
+    style = resources.files("hansard.transfer").joinpath("transcript.css").read_text()
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{title}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
+        f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         '<input type="checkbox" id="source"><label for="source"> Markdown source</label>\n'
         f"<header>\n<h1>{title}</h1>\n<dl>\n{listed}</dl>\n{known}</header>\n<main>\n"
     )
@@ -524,14 +524,12 @@ def _html_entry(entry: TranscriptEntry) -> str:
             note = f"<details><summary>{note}</summary>{details}</details>"
         usage = " usage" if entry.kind == kinds.USAGE_RECORDED else ""
         return f'<div class="note{usage}" id="e{entry.seq}">{note}</div>\n'
-    parsed = parse(entry.message)
+    said = _said(entry.message)
     note = f"<i>{_escaped(entry.note)}</i>" if entry.note else ""
-    parts = "".join(map(_html_part, map(without_binary, parsed.shown(full=True))))
-    role = role_of(entry.message)
     return (
-        f'<article class="{role if role in _COLORED else "other"}" id="e{entry.seq}">\n'
-        f"<header><b>{_escaped(parsed.speaker)}</b> {place} {_time(entry.stamp)} {note}</header>\n"
-        f"{parts}</article>\n"
+        f'<article class="{said.role if said.role in _COLORED else "other"}" id="e{entry.seq}">\n'
+        f"<header><b>{_escaped(said.speaker)}</b> {place} {_time(entry.stamp)} {note}</header>\n"
+        f"{''.join(map(_html_part, said.parts))}</article>\n"
     )
 
 
@@ -542,11 +540,11 @@ def _html_part(part: ContentPart) -> str:
     if part.kind == "thinking":
         inner = f'<div class="thinking">{_prose(text)}</div>'
         return f"<details><summary>thinking</summary>{inner}</details>\n"
-    named = f" <code>{_escaped(part.name)}</code>" if part.name else ""
-    called = f" <code>{_escaped(part.call_id)}</code>" if part.call_id else ""
-    shown = " ".join(text[: 2 * _PREVIEW].split())[:_PREVIEW]
+    ids = "".join(f" <code>{_escaped(word)}</code>" for word in _ids(part))
+    start = " ".join(text[: 2 * _PREVIEW].split())
+    shown = start if len(start) <= _PREVIEW else f"{start[:_PREVIEW]}…"
     preview = f' <span class="soft">{_escaped(shown)}</span>' if shown else ""
-    return _folded(f"{part.kind}{named}{called}{preview}", text)
+    return _folded(f"{_label(part)}{ids}{preview}", text)
 
 
 def _prose(text: str) -> str:
@@ -569,10 +567,7 @@ def _folded(summary: str, text: str) -> str:
 
 
 def _time(stamp: str) -> str:
-    escaped = _escaped(stamp)
-    zone = " UTC" if stamp.endswith("Z") else stamp[19:]
-    short = _escaped(stamp[:19].replace("T", " ") + zone)
-    return f'<time datetime="{escaped}">{short}</time>'
+    return f'<time datetime="{_escaped(stamp)}">{_escaped(_short(stamp))}</time>'
 
 
 def _escaped(text: str) -> str:

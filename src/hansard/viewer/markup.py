@@ -15,7 +15,8 @@ from markupsafe import Markup
 
 import hansard
 from hansard.event.kinds import SUMMARY_ADDED
-from hansard.message.parse import ROLES, ContentPart, ParsedMessage, parse
+from hansard.message.origin import readable
+from hansard.message.parse import ROLES, ContentPart, ParsedMessage
 from hansard.transfer.markdown import renderer
 from hansard.transfer.transcript import USAGE_NOTE, visible
 
@@ -40,8 +41,6 @@ _TELLING: Final = (
     "command", "cmd", "file_path", "pattern", "query", "url", "sql", "path", "filename", "file", "code",
     "prompt", "description", "text", "name", "id",
 )  # fmt: skip
-#: What is left over of a result that has its call.
-_FAILURES: Final = ({"is_error": True}, {"is_error": False})
 _FILES: Final = ("file_path", "path", "filename", "file", "notebook_path")
 
 #: The pictures that are shown, by their first bytes. SVG is not one of them: it can hold scripts.
@@ -138,7 +137,7 @@ class PageItem(NamedTuple):
 
 def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) -> list[PageItem]:
     """Return entries for the page: results at their calls, and usage at its message."""
-    parsed = {entry.seq: parse(entry.message) for entry in entries if entry.message is not None}
+    parsed = {entry.seq: readable(entry.message) for entry in entries if entry.message is not None}
     results = _results(entries, parsed)
     placed = {id(part) for _, part in results.values()}
     found: list[PageItem] = []
@@ -148,8 +147,6 @@ def items(entries: "Sequence[hansard.TranscriptEntry]", *, raw: bool = False) ->
             message = parsed[entry.seq]
             every = message.shown(full=not message.parts)
             parts = [part for part in every if id(part) not in placed]
-            if len(parts) < len(every):  # a call shows whether it failed
-                parts = [part for part in parts if part.value not in _FAILURES]
             if parts or not message.parts:  # otherwise each part is shown at its call
                 shown = [
                     _part(part, results, raw=raw)
@@ -246,7 +243,7 @@ def _part(part: ContentPart, results: _Results, *, raw: bool) -> Part:
     else:
         language = "json" if text[:1] in {"{", "["} else ""
         shown = Markup("<pre><code>{}</code></pre>").format(_colored(text, language))
-    made = Part(part.kind, shown, part.name, _preview(part, text), cut)
+    made = Part(part.kind, shown, part.name, _preview(part, text), cut, failed=part.failed)
     if part.kind != "call" or part.call_id not in results:
         return made
     entry, result = results[part.call_id]

@@ -23,7 +23,7 @@ from mcp_types import ToolAnnotations
 
 import hansard
 from hansard.event import secrets
-from hansard.message.parse import parse
+from hansard.message.origin import readable
 from hansard.state.view import View
 
 #: Maximum bytes of all entries of a page, of one entry, and of one member of another result; maximum
@@ -324,9 +324,12 @@ class Scope(NamedTuple):
             found["note"] = entry.note
         if entry.message is None:
             return {**found, "event": entry.kind, "details": _shortened(entry.details)}
-        parsed = parse(entry.message)
+        parsed = readable(entry.message)
         parts = [
-            {"kind": part.kind, **({"name": part.name} if part.name else {}), "text": part.pretty}
+            {"kind": part.kind}
+            | ({"name": part.name} if part.name else {})
+            | ({"failed": True} if part.failed else {})
+            | {"text": part.pretty}
             for part in parsed.shown(full=True)
         ]
         return {**found, "role": parsed.role, "parts": _limited(parts)}

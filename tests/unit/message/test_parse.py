@@ -80,7 +80,7 @@ SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
         "assistant", [("text", "so"), ("data", '{"citations": ["p. 4"]}')]),
     "block result": ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t",
                 "content": "3", "is_error": True}, {"type": "text", "text": "go on"}]},
-        "user", [("result", "3", "", "t"), ("data", '{"is_error": true}'), ("text", "go on")]),
+        "user", [("result", "3", "", "t"), ("text", "go on")]),
     "block result of blocks": ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t",
                 "content": [{"type": "text", "text": "a"}, {"type": "image", "source": 1}]}]},
         "user", [("result", 'a\n{"type": "image", "source": 1}', "", "t")]),
@@ -117,7 +117,7 @@ SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
             {"part_kind": "tool-call", "tool_name": "f", "args": {"a": True}, "tool_call_id": "c"}]},
         "assistant", [("thinking", "hm"), ("text", "so"), ("call", '{"a": true}', "f", "c")]),
     "pydantic result": ({"kind": "request", "parts": [{"part_kind": "tool-return", "tool_name": "f",
-                "content": ["a"], "tool_call_id": "c", "outcome": "success"}]},
+                "content": ["a"], "tool_call_id": "c", "outcome": "failed"}]},
         "tool", [("result", '["a"]', "f", "c")]),
     "pydantic retry": ({"kind": "request", "parts": [{"part_kind": "retry-prompt", "content": "again"}]},
         "user", [("text", "again")]),
@@ -132,6 +132,9 @@ SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
     "langchain tool": ({"type": "tool", "tool_call_id": "c", "name": "f", "content": "ok",
         "status": "success"},
         "tool", [("result", "ok", "f", "c")]),
+    "langchain notation": ({"type": "tool", "data": {"type": "tool", "tool_call_id": "c", "name": "f",
+        "content": "no", "status": "error"}},
+        "tool", [("result", "no", "f", "c")]),
     # Strands, Bedrock
     "bedrock": ({"role": "assistant", "content": [{"reasoningContent": {"reasoningText": {"text": "hm",
                         "signature": "s"}}}, {"text": "so"},
@@ -139,7 +142,7 @@ SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
         "assistant", [("thinking", "hm"), ("text", "so"), ("call", '{"a": 1}', "f", "c")]),
     "bedrock result": ({"role": "user",
         "content": [{"toolResult": {"toolUseId": "c", "content": [{"text": "ok"}], "status": "error"}}]},
-        "user", [("result", "ok", "", "c"), ("data", '{"status": "error"}')]),
+        "user", [("result", "ok", "", "c")]),
     "bedrock result of values": ({"role": "user", "content": [{"toolResult": {"toolUseId": "c",
                 "content": [{"json": {"r": 0}}, {"image": {"format": "png"}}]}}]},
         "user", [("result", '[{"json": {"r": 0}}, {"image": {"format": "png"}}]', "", "c")]),
@@ -151,6 +154,10 @@ SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
     "not a list": ({"role": "user", "tool_calls": "x", "parts": 7},
         "user", [("data", '{"parts": 7}'), ("data", '{"tool_calls": "x"}')]),
 }  # fmt: skip
+
+
+#: Those whose result is that of a failed call.
+FAILED = {"block result", "langchain notation", "bedrock result", "pydantic result"}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -168,6 +175,8 @@ def test_every_shape_is_read(name: str) -> None:
         for part in parsed.shown(full=False)
     ]
     assert found == expected
+    failed = [part.failed for part in parsed.parts if part.kind == "result"]
+    assert failed == [name in FAILED] * len(failed)
 
 
 def test_other_members_are_shown_on_request() -> None:

@@ -13,6 +13,7 @@ from hansard import Session, Store
 from hansard.backend.contract import AppendRequest
 from hansard.event.event import NewEvent
 from hansard.event.kinds import USAGE_RECORDED
+from hansard.message import pydantic_items
 from hansard.transfer.transcript import POLICY
 
 #: What would be run, fetched, or taken for the page itself.
@@ -231,3 +232,29 @@ def test_the_model_view_is_what_a_model_is_shown(store: Store) -> None:
     assert "the long story" not in text
     assert text.index("in short") < text.index("and then")
     assert text.count("in short") == 1
+
+
+def test_a_message_of_a_framework_is_shown_as_its_item(store: Store) -> None:
+    """N-53: its pictures and failed results are named; what only programs need is left out."""
+    session = store.create("s", metadata={"langgraph": 1})
+    picture = {"kind": "binary", "media_type": "image/png", "data": "iVBORw0KGgo" * 32}
+    asked = {"part_kind": "user-prompt", "content": ["Look:", picture], "run_id": "r-1"}
+    tried = {"part_kind": "tool-return", "tool_name": "see", "tool_call_id": "c-1", "content": 4}
+    for part in (asked, {**tried, "outcome": "retried"}):
+        session.add_message(pydantic_items.message_of({"kind": "request", "parts": [part]}))
+    session.add_message({"role": "user", "content": "mine", "origin": {"format": "f", "item": {}}})
+    session.append("x.langgraph.writes", {"task": "t-1"})
+    for format in ("markdown", "html"):
+        text = b"".join(session.export(format)).decode()
+        for said in (
+            "Look:",
+            "[image/png, 264 B]",
+            "failed result",
+            "see",
+            "c-1",
+            "mine",
+            "origin",
+        ):
+            assert said in text, (format, said)
+        assert "omitted" in text
+        assert not any(hidden in text for hidden in ("iVBORw0KGgo", "pydantic", "outcome", "t-1"))
