@@ -97,6 +97,11 @@ def test_sentences_are_short(page: Path) -> None:
     assert not [found for found in sentences if len(found.split()) > most]
 
 
+def test_the_readme_is_short() -> None:
+    """README.md has at most 130 lines."""
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 130
+
+
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_lines_are_short(page: Path) -> None:
     """A source line outside of tables and code has one sentence, and at most 200 characters."""
