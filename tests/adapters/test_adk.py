@@ -4,13 +4,12 @@ import asyncio
 import itertools
 import random
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
-from google.adk.agents._streaming_mode import StreamingMode
-from google.adk.agents.run_config import RunConfig
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -28,6 +27,7 @@ from google.genai import types
 import hansard
 from hansard.adapters.adk import HansardSessionService
 from hansard.message import origin
+from tests.adapters.table import Adapter, alike
 from tests.crashlab import faults
 
 # The kit warns that some of its features are experimental.
@@ -37,6 +37,91 @@ WHO: dict[str, Any] = {"app_name": "shop", "user_id": "u7"}
 
 #: Prefix of the session ids of conversations.
 PREFIX = "adk/shop/u7/"
+
+
+class Calls(Adapter):
+    """Append events, which count in the state; read again after a conflict."""
+
+    prefix = PREFIX
+
+    async def _get(self, name: str, **config: Any) -> Any:
+        given = GetSessionConfig(**config) if config else None
+        return await self.kept.get_session(**WHO, session_id=name, config=given)
+
+    async def _append(self, name: str, **told: Any) -> None:
+        while True:
+            with suppress(StaleSessionError, AlreadyExistsError):
+                session = await self._get(name)
+                session = session or await self.kept.create_session(**WHO, session_id=name)
+                changes = {"n": session.state.get("n", 0) + 1, "said": str(told["content"])}
+                event = Event(author="user", actions=EventActions(state_delta=changes), **told)
+                await self.kept.append_event(session, event)
+                return
+
+    async def say(self, name: str, *texts: str) -> None:
+        """Append an event of several parts."""
+        parts = [types.Part(text=one) for one in texts]
+        await self._append(name, content=types.Content(role="user", parts=parts))
+
+    async def read(self, name: str) -> list[Any]:
+        """Return the texts; the state is that of the last event."""
+        found = await self._get(name)
+        for count in (3, 20):
+            recent = await self._get(name, num_recent_events=count)
+            assert (recent.state, recent.events) == (found.state, found.events[-count:])
+        listed = (await self.kept.list_sessions(**WHO)).sessions
+        assert found.state == {one.id: one.state for one in listed}[name]
+        assert found.state == found.events[-1].actions.state_delta
+        return [part.text for event in found.events for part in event.content.parts]
+
+    async def keep(self, given: list[Any]) -> list[Any]:
+        """Store values in calls, states of all scopes and metadata."""
+        scopes = ("", "app:", "user:")
+        first = {f"{scope}first": given for scope in scopes}
+        session = await self.kept.create_session(**WHO, session_id="s", state=first)
+        call = types.Part(function_call=types.FunctionCall(id="c", name="f", args={"v": given}))
+        blob = types.Part(inline_data=types.Blob(data=b"\xfb\xff", mime_type="image/png"))
+        content = types.Content(role="model", parts=[types.Part(text="said"), call, blob])
+        actions = EventActions(state_delta={f"{scope}v": given for scope in scopes})
+        made: Any = {"content": content, "long_running_tool_ids": {"c"}}
+        for told in (made, {"custom_metadata": {"v": given}}):
+            await self.kept.append_event(session, Event(author="a", actions=actions, **told))
+        session = await self._get("s")
+        event, other = session.events
+        assert event.content.parts[2].inline_data.data == b"\xfb\xff"
+        assert event.long_running_tool_ids == {"c"}
+        found = event.content.parts[1].function_call.args["v"]
+        assert alike(other.custom_metadata["v"], found)
+        for scope in scopes:
+            assert alike(event.actions.state_delta[f"{scope}v"], found)
+            assert alike(session.state[f"{scope}first"], found)
+            assert alike(session.state[f"{scope}v"], found)
+        return list(found)
+
+    async def answer(self, number: int) -> None:
+        """Append an event of the model."""
+        session = await self._get("s")
+        session = session or await self.kept.create_session(**WHO, session_id="s")
+        used = types.GenerateContentResponseUsageMetadata(
+            prompt_token_count=9,
+            tool_use_prompt_token_count=1,
+            cached_content_token_count=4,
+            candidates_token_count=1,
+            thoughts_token_count=2,
+        )
+        content = types.Content(role="model", parts=[types.Part(text="answer")])
+        told: Any = {"id": f"{number}", "timestamp": 1.0, "model_version": "m"}
+        event = Event(author="a", content=content, usage_metadata=used, **told)
+        await self.kept.append_event(session, event)
+
+    async def change(self) -> None:
+        """Read a user's state, and delete the conversation."""
+        await self.kept.get_user_state(**WHO)
+        await self.kept.delete_session(**WHO, session_id="s")
+
+    async def names(self) -> list[str]:
+        """Return the names of the user's conversations."""
+        return [one.id for one in (await self.kept.list_sessions(**WHO)).sessions]
 
 
 def said(text: str, at: float = 1.0, *, role: str = "user", **changes: Any) -> Event:
@@ -419,58 +504,3 @@ async def test_a_cancelled_append_changes_all_scopes_or_none(store: hansard.Stor
         await asyncio.gather(task, return_exceptions=True)
         found = await got(service)
         assert (found.state.get("app:n") == number) is (f"{number}" in texts(found))
-
-
-class Counting(BaseLlm):
-    """A model whose answers report their tokens, the streamed ones at the end."""
-
-    async def generate_content_async(
-        self,
-        llm_request: LlmRequest,
-        stream: bool = False,  # noqa: FBT002 - the kit's signature
-    ) -> AsyncGenerator[LlmResponse, None]:
-        """Answer; 10 tokens in, 4 of them cached, and 3 out, 2 of them thoughts."""
-        del llm_request
-        if stream:
-            part = types.Content(role="model", parts=[types.Part(text="an")])
-            yield LlmResponse(content=part, partial=True)
-        used = types.GenerateContentResponseUsageMetadata(
-            prompt_token_count=9,
-            tool_use_prompt_token_count=1,
-            cached_content_token_count=4,
-            candidates_token_count=1,
-            thoughts_token_count=2,
-        )
-        content = types.Content(role="model", parts=[types.Part(text="answer")])
-        yield LlmResponse(content=content, usage_metadata=used, model_version="large")
-
-
-@pytest.mark.parametrize("mode", list(StreamingMode)[:2])
-def test_each_answer_is_recorded_once(store: hansard.Store, mode: StreamingMode) -> None:
-    """The usage of an event is stored with it, once: also if the event is appended again."""
-
-    async def work() -> None:
-        service = HansardSessionService(store)
-        await service.create_session(**WHO, session_id="s")
-        agent = LlmAgent(name="a", model=Counting(model="m"))
-        runner = Runner(app_name="shop", agent=agent, session_service=service)
-        content = types.Content(role="user", parts=[types.Part(text="?")])
-        config = RunConfig(streaming_mode=mode)
-        for _ in range(2):
-            given: Any = {"user_id": "u7", "session_id": "s", "new_message": content}
-            async for _ in runner.run_async(**given, run_config=config):
-                pass
-        session = await got(service)
-        event = session.events[-1]
-        assert event.usage_metadata is not None
-        # A retry of an append whose answer was lost, and an event that continues what was read.
-        before = store.session(PREFIX + "s").seq
-        await service.append_event(session, event)
-        assert store.session(PREFIX + "s").seq == before
-        await service.append_event(session, said("next", 9.0))
-        await service.append_event(session, said("last", 10.0))
-
-    asyncio.run(work())
-    stored = store.session(PREFIX + "s")
-    assert stored.usage == {"large": hansard.Usage(2, 20, 6, 8, 0, 4)}
-    assert len(stored.messages()) == 6

@@ -18,6 +18,7 @@ import hansard
 from hansard.adapters.claude_agent import HansardSessionStore
 from hansard.message import origin
 from tests.adapters.processes import children
+from tests.adapters.table import Adapter, alike
 from tests.crashlab import faults
 
 PROJECT = "p"
@@ -55,6 +56,56 @@ def chain(*texts: str) -> list[Any]:
         parent = found[-1]["uuid"] if found else None
         found.append(entry("assistant" if place % 2 else "user", text, parent))
     return found
+
+
+class Calls(Adapter):
+    """Append entries to transcripts."""
+
+    prefix = f"claude/{PROJECT}/"
+
+    async def say(self, name: str, *texts: str) -> None:
+        """Append an entry for each text."""
+        known = await self.kept.load(key_of(name)) or [{}]
+        entries = [known[-1]]
+        for text in texts:
+            entries.append(entry("user", text, entries[-1].get("uuid")))
+        await self.kept.append(key_of(name), entries[1:])
+
+    async def read(self, name: str) -> list[Any]:
+        """Return the texts. The SDK follows the chain of parents, also past a redacted entry."""
+        found = await self.kept.load(key_of(name))
+        uuids = [None, *(one["uuid"] for one in found)]
+        assert all(one["parentUuid"] in uuids for one in found)
+        listed = await self.kept.list_session_summaries(PROJECT)
+        texts = [one["message"]["content"] for one in found if "message" in one]
+        assert {one["session_id"]: one["data"]["first_prompt"] for one in listed}[name] == texts[0]
+        return texts
+
+    async def keep(self, given: list[Any]) -> list[Any]:
+        """Store values in blocks of messages, and in another entry."""
+        blocks = [[{"type": "text", "text": "said", "v": value}] for value in given]
+        more = {"type": "progress", "uuid": "more", "v": given}
+        await self.kept.append(key_of("s"), [*(entry("user", one) for one in blocks), more])
+        *found, last = await self.kept.load(key_of("s"))
+        kept = [one["message"]["content"][0]["v"] for one in found]
+        assert alike(last["v"], kept)
+        return kept
+
+    async def answer(self, number: int) -> None:
+        """Append an entry of the model."""
+        one = entry("assistant", "answer", uuid=f"{number}")
+        used = {"input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 3}
+        one["message"] |= {"id": f"msg_{number}", "usage": used}
+        await self.kept.append(key_of("s"), [one])
+
+    async def change(self) -> None:
+        """List a transcript's subagents, and delete it."""
+        await self.kept.list_subkeys(key_of("s"))
+        await self.kept.delete(key_of("s"))
+
+    async def names(self) -> list[str]:
+        """Return the ids of the project's transcripts."""
+        return [one["session_id"] for one in await self.kept.list_sessions(PROJECT)]
 
 
 def test_the_sdks_conformance_suite_passes_whole(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from tests.adapters.processes import race
-from tests.adapters.table import ADAPTERS, TURNS
+from tests.adapters.table import ROWS, TURNS, ours
 from tests.programs import python
 from tests.unit.aio.thread_probe import watching
 from tools.crash.rows import erasure
@@ -21,29 +21,22 @@ from tools.crash.rows import erasure
 pytestmark = pytest.mark.filterwarnings("ignore:.*EXPERIMENTAL.*:UserWarning")
 
 #: Strands' calls are not awaited.
-AWAITED = [name for name in ADAPTERS if name != "strands"]
+AWAITED = [name for name in ROWS if name != "strands"]
 #: A checkpoint of LangGraph replaces the one before, and is not reverted.
-APPENDING = [name for name in ADAPTERS if name != "langgraph"]
+APPENDING = [name for name in ROWS if name != "langgraph"]
+#: Strands' messages and the harness' snapshots have no usage.
+ANSWERING = [name for name in ROWS if name not in {"strands", "pydantic_ai_steps"}]
+#: The others have no call that lists conversations.
+LISTING = ["adk", "claude_agent", "langgraph"]
 
-#: By imported name: the missing module, and the package and the extra that the error names.
-MISSING = {
-    "adk.HansardSessionService": ("google.adk", "google-adk", "google-adk"),
-    "claude_agent.HansardSessionStore": ("claude_agent_sdk", "claude-agent-sdk", "claude-agent"),
-    "langchain.HansardChatMessageHistory": ("langchain_core", "langchain-core 1", "langchain"),
-    "langgraph.HansardSaver": ("langgraph", "langgraph", "langgraph"),
-    "openai_agents.HansardSession": ("agents", "openai-agents", "openai-agents"),
-    "pydantic_ai.SessionPersistence": ("pydantic_ai", "pydantic-ai-slim", "pydantic-ai"),
-    "pydantic_ai.HansardStepStore": ("pydantic_ai_harness", "pydantic-ai-harness for its step store",
-        "pydantic-ai"),
-    "strands.HansardRepository": ("strands", "strands-agents", "strands"),
-}  # fmt: skip
+ODD_NAMES = ["a", "a/b", "a%2Fb", "../../a", "~", "~61", "A", "é" * 400]
 
 
-@pytest.mark.parametrize("name", MISSING)
+@pytest.mark.parametrize("name", ROWS)
 def test_a_missing_framework_is_named(name: str) -> None:
     """The adapter of a framework that is not installed names the extra to install."""
-    module, _, imported = name.partition(".")
-    absent, package, extra = MISSING[name]
+    module, _, imported = ROWS[name].ours.partition(".")
+    absent, package, extra = ROWS[name].needs
     code = f"import sys; sys.modules[{absent!r}] = None; from hansard.adapters.{module} import {imported}"
     done = python("-c", code, timeout=60)
     wanted = f"hansard.adapters.{module} needs {package}: pip install '/path/to/hansard[{extra}]'"
@@ -58,16 +51,16 @@ def test_the_capability_does_without_the_harness() -> None:
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
 
 
-@pytest.mark.parametrize("adapter", erasure.ADAPTERS)
+@pytest.mark.parametrize("adapter", ROWS)
 def test_erased_texts_leave_no_byte(adapter: str) -> None:
     """N-45, N-66: after redact or scrub, and compaction, no byte of a text is left, also in a fork."""
-    ways = ["scrub"] if adapter == "LangGraph" else ["redact", "scrub"]
+    ways = ["scrub"] if adapter == "langgraph" else ["redact", "scrub"]
     for way in ways:
         outcome = erasure.Case("files", way, adapter, "inherited by a fork", 1).run()
         assert (outcome.ok, outcome.detail, outcome.skipped) == (True, "", "")
 
 
-@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize(
     "form", [Path, hansard.open, lambda path: hansard.aio.over(hansard.open(path))]
 )
@@ -76,7 +69,7 @@ def test_a_store_is_accepted_in_every_form(name: str, form: Any, tmp_path: Path)
     store = form(tmp_path / "data")
 
     async def run() -> None:
-        one = ADAPTERS[name](store)
+        one = ours(name, store)
         words = ("ann", "bob", "cy")
 
         async def talk(word: str) -> None:
@@ -99,12 +92,11 @@ def test_nothing_waits_on_the_event_loop(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-75: the event loop's thread makes no disk call, and none that may wait."""
-    one = ADAPTERS[name](tmp_path / "data")
+    one = ours(name, tmp_path / "data")
 
     async def use() -> None:
         await one.say("s", "hello")
         assert await one.read("s") == ["hello"]
-        assert one.change is not None
         await one.change()
 
     with watching(monkeypatch) as watch:
@@ -118,7 +110,7 @@ def test_a_cancelled_call_is_stored_once_or_not_at_all(
     name: str, store: hansard.Store, rng: random.Random
 ) -> None:
     """A cancelled call stores all of its texts or none; what was acknowledged is stored."""
-    one = ADAPTERS[name](store)
+    one = ours(name, store)
 
     async def cancel_some() -> tuple[set[int], list[str]]:
         done = {0}
@@ -148,7 +140,7 @@ def test_two_processes_lose_nothing(name: str, tmp_path: Path) -> None:
     path = str(tmp_path / "data")
     race("from tests.adapters.table import run; run()", *[[name, path, word] for word in "ab"])
     with hansard.open(path, durability="os") as store:
-        texts = asyncio.run(ADAPTERS[name](store).read("s"))
+        texts = asyncio.run(ours(name, store).read("s"))
         assert texts[1::2] == [f"{text}, too" for text in texts[::2]]
         for word in "ab":
             own = [text for text in texts[::2] if text.startswith(word)]
@@ -160,7 +152,7 @@ def test_two_processes_lose_nothing(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", APPENDING)
 async def test_a_revert_a_fork_and_a_redaction_are_seen(name: str, store: hansard.Store) -> None:
     """N-49, N-50: the framework sees reverts and redactions; a fork is separate but shares redactions."""
-    one = ADAPTERS[name](store)
+    one = ours(name, store)
     session = store.session(f"{one.prefix}s")
     await one.say("s", "0")
     first = next(event for event in session.events() if event.kind == "message.added")
@@ -183,19 +175,41 @@ async def test_a_revert_a_fork_and_a_redaction_are_seen(name: str, store: hansar
     assert await one.read("t") == [*(f"{number}" for number in range(1, 30)), "of the fork"]
 
 
+@pytest.mark.parametrize("name", ANSWERING)
+async def test_usage_is_recorded_once(name: str, store: hansard.Store) -> None:
+    """The usage of each answer is recorded with it, by model: once, even if the answer is stored again."""
+    for number in (1, 1, 2, 2):
+        await ours(name, store).answer(number)
+    usage = store.session(f"{ours(name, store).prefix}s").usage["m"]
+    assert usage.cached_tokens == 8
+    assert (usage.calls, usage.input_tokens, usage.output_tokens) == (2, 20, 6)
+
+
+@pytest.mark.parametrize("name", ROWS)
+async def test_conversations_with_odd_names_are_separate(name: str, store: hansard.Store) -> None:
+    """N-1, N-2, N-3, N-7, N-68: names that look like paths, alike or long are separate conversations."""
+    one = ours(name, store)
+    for word in ODD_NAMES:
+        await one.say(word, f"said in {word[:9]}")
+    for word in ODD_NAMES:
+        assert await one.read(word) == [f"said in {word[:9]}"]
+    assert all(info.id.startswith(one.prefix) for info in store.sessions().items)
+    if name in LISTING:
+        assert sorted(await one.names()) == sorted(ODD_NAMES)
+
+
 @pytest.mark.parametrize("name", ["adk", "claude_agent"])
 def test_a_damaged_conversation_is_listed(name: str, tmp_path: Path) -> None:
     """N-31, N-35: a damaged conversation is listed; reading it raises `Damaged`, and others are read."""
 
     async def say(store: hansard.Store) -> None:
-        one = ADAPTERS[name](store)
+        one = ours(name, store)
         for word in "xyz":
             await one.say("bad", word * 50)
         await one.say("good", "hello")
 
     async def read(store: hansard.Store) -> None:
-        one = ADAPTERS[name](store)
-        assert one.names is not None
+        one = ours(name, store)
         assert sorted(await one.names()) == ["bad", "good"]
         assert await one.read("good") == ["hello"]
         with pytest.raises(hansard.Damaged):

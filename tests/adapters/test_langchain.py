@@ -32,6 +32,7 @@ from langchain_core.runnables.history import RunnableWithMessageHistory
 import hansard
 from hansard.adapters.langchain import HansardChatMessageHistory
 from hansard.message import openai_items, origin
+from tests.adapters.table import Adapter, alike
 
 # LangChain deprecates classes that are used here; the adapter itself gives no warning.
 pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
@@ -61,6 +62,43 @@ MESSAGES: list[BaseMessage] = [
     FunctionMessage(content="18", name="f"),
     AIMessageChunk(content="part", chunk_position="last"),
 ]  # fmt: skip
+
+
+class Calls(Adapter):
+    """Add messages."""
+
+    async def say(self, name: str, *texts: str) -> None:
+        """Add a message for each text."""
+        await self.kept(name).aadd_messages([HumanMessage(text) for text in texts])
+
+    async def read(self, name: str) -> list[Any]:
+        """Return the contents."""
+        return [message.content for message in await self.kept(name).aget_messages()]
+
+    async def keep(self, given: list[Any]) -> list[Any]:
+        """Store values in keywords, calls and results."""
+        said = [HumanMessage("said", additional_kwargs={"v": value}) for value in given]
+        calls = [{"id": "c", "name": "f", "args": {"v": value}} for value in given]
+        results = [ToolMessage("done", tool_call_id="c", artifact=value) for value in given]
+        await self.kept("s").aadd_messages([*said, AIMessage("", tool_calls=calls), *results])
+        messages = await self.kept("s").aget_messages()
+        found = [message.additional_kwargs["v"] for message in messages[: len(given)]]
+        assert alike([call["args"]["v"] for call in messages[len(given)].tool_calls], found)
+        assert alike([message.artifact for message in messages[len(given) + 1 :]], found)
+        return found
+
+    async def answer(self, number: int) -> None:
+        """Add a message of the model, unless it is there."""
+        details: Any = {"cache_read": 4}
+        used: Any = {"input_tokens": 10, "output_tokens": 3, "total_tokens": 13}
+        told: Any = {"usage_metadata": {**used, "input_token_details": details}}
+        told["response_metadata"] = {"model_name": "m"}
+        if f"{number}" not in [one.id for one in await self.kept("s").aget_messages()]:
+            await self.kept("s").aadd_messages([AIMessage("answer", id=f"{number}", **told)])
+
+    async def change(self) -> None:
+        """Clear the history."""
+        await self.kept("s").aclear()
 
 
 @pytest.mark.parametrize("run_number", range(3))
@@ -147,20 +185,6 @@ def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> Non
     ]  # fmt: skip
     assert not [problem for problem in store.session("t").pairing() if problem.call_id == "c1"]
     assert origin.chat(store.session("t").messages()[2])[-1]["content"] == LONG
-
-
-def test_the_usage_of_an_answer_is_recorded_with_it(store: hansard.Store) -> None:
-    """The tokens that a model reports are the session's usage, by model; nothing else is."""
-    used = {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13}
-    details: Any = {**used, "input_token_details": {"cache_read": 5}}
-    answer = AIMessage("so", usage_metadata=details, response_metadata={"model_name": "m"})
-    HansardChatMessageHistory("s", store).add_messages([HumanMessage("why?"), answer])
-    HansardChatMessageHistory("s", store).add_messages([])
-    session = store.session("s")
-    assert session.usage == {
-        "m": hansard.Usage(calls=1, input_tokens=9, output_tokens=4, cached_tokens=5)
-    }
-    assert (session.seq, len(HansardChatMessageHistory("s", store).messages)) == (3, 2)
 
 
 def test_a_turn_is_stored_completely_or_not_at_all(store: hansard.Store) -> None:

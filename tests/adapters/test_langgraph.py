@@ -18,7 +18,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveM
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.delta import DeltaChannel
-from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
@@ -33,6 +33,7 @@ from hansard.adapters.langchain import HansardChatMessageHistory
 from hansard.adapters.langgraph import HansardSaver
 from hansard.message import langgraph_values as values
 from tests.adapters.processes import PATIENCE, children, race
+from tests.adapters.table import Adapter, alike
 
 
 def at(thread: str, ns: str = "", checkpoint: str | None = None) -> RunnableConfig:
@@ -54,10 +55,75 @@ def checkpoint_of(number: int, held: dict[str, Any], versions: dict[str, Any]) -
     }
 
 
+class Calls(Adapter):
+    """Put checkpoints with more messages."""
+
+    async def _messages(self, name: str) -> list[Any]:
+        found = await self.kept.aget_tuple(at(name))
+        return list(found.checkpoint["channel_values"]["messages"]) if found else []
+
+    async def _put(self, name: str, messages: list[Any]) -> None:
+        versions = {"messages": self.kept.get_next_version(len(messages), None)}
+        held = {"channel_values": {"messages": messages}, "channel_versions": versions}
+        await self.kept.aput(at(name), {**empty_checkpoint(), **held}, {}, versions)
+
+    async def say(self, name: str, *texts: str) -> None:
+        """Put a checkpoint with a message for each text."""
+        new = [{"role": "user", "content": text} for text in texts]
+        await self._put(name, [*(await self._messages(name)), *new])
+
+    async def read(self, name: str) -> list[Any]:
+        """Return the contents of the newest checkpoint's messages."""
+        return [message["content"] for message in await self._messages(name)]
+
+    async def keep(self, given: list[Any]) -> list[Any]:
+        """Store values in channels, writes and metadata of a checkpoint."""
+        said = [HumanMessage([{"type": "text", "text": "said", "v": value}]) for value in given]
+        versions: Any = {"messages": "1", "v": "1"}
+        checkpoint = checkpoint_of(1, {"v": {"given": given}, "messages": said}, versions)
+        about = {"source": "loop", "step": 1, "given": given}
+        config = await self.kept.aput(at("s"), checkpoint, about, versions)
+        await self.kept.aput_writes(config, [("v", given)], "task")
+        found = await self.kept.aget_tuple(at("s"))
+        values_of = found.checkpoint["channel_values"]
+        held = values_of["v"]["given"]
+        assert alike(found.pending_writes[0][2], held)
+        assert alike(found.metadata["given"], held)
+        assert alike([message.content[0]["v"] for message in values_of["messages"]], held)
+        return list(held)
+
+    async def answer(self, number: int) -> None:
+        """Put a checkpoint with a message of the model."""
+        before = [one for one in await self._messages("s") if one.id != f"{number}"]
+        usage: Any = {"input_tokens": 10, "output_tokens": 3, "total_tokens": 13}
+        told: Any = {"usage_metadata": {**usage, "input_token_details": {"cache_read": 4}}}
+        told["response_metadata"] = {"model_name": "m"}
+        await self._put("s", [*before, AIMessage("answer", id=f"{number}", **told)])
+
+    async def change(self) -> None:
+        """Write for a checkpoint, and delete the thread."""
+        (found,) = [one async for one in self.kept.alist(at("s"))]
+        await self.kept.aput_writes(found.config, [("c", 1)], "task")
+        await self.kept.adelete_thread("s")
+
+    async def names(self) -> list[str]:
+        """Return the ids of all threads."""
+        return [one.config["configurable"]["thread_id"] async for one in self.kept.alist(None)]
+
+
 class Talk(TypedDict):
     """The state of a graph that talks."""
 
     messages: Annotated[list[AnyMessage], add_messages]
+
+
+def graph_of(state: Any, node: Any, saver: Any) -> Any:
+    """Return a graph of one node."""
+    builder = StateGraph(state)
+    builder.add_node("node", node)
+    builder.add_edge(START, "node")
+    builder.add_edge("node", END)
+    return builder.compile(checkpointer=saver)
 
 
 def talking(saver: Any) -> Any:
@@ -66,11 +132,7 @@ def talking(saver: Any) -> Any:
     def answer(state: Talk) -> dict[str, Any]:
         return {"messages": [AIMessage(f"you said {state['messages'][-1].content}")]}
 
-    builder = StateGraph(Talk)
-    builder.add_node("answer", answer)
-    builder.add_edge(START, "answer")
-    builder.add_edge("answer", END)
-    return builder.compile(checkpointer=saver)
+    return graph_of(Talk, answer, saver)
 
 
 def said(session: hansard.Session, **options: Any) -> list[Any]:
@@ -234,28 +296,6 @@ def test_it_answers_as_langgraphs_own_saver(rng: random.Random, tmp_path: Path) 
             assert script.everything(HansardSaver(cold)) == script.everything(script.theirs)
     finally:
         script.close()
-
-
-ODD_IDS = ["a", "support/42", "~", "~61", "%2F", "é" * 600]
-
-
-def test_every_thread_id_has_a_separate_session(store: hansard.Store) -> None:
-    """N-1, N-2, N-7: threads are separate and listed by their ids; an id that no session has is refused."""
-    saver = HansardSaver(store, prefix="graph/")
-    for number, thread in enumerate(ODD_IDS):
-        saver.put(at(thread), checkpoint_of(number, {"n": number}, {"n": 1}), {}, {"n": 1})
-    for number, thread in enumerate(ODD_IDS):
-        found = HansardSaver(store, prefix="graph/").get_tuple(at(thread))
-        assert found is not None
-        assert found.checkpoint["channel_values"] == {"n": number}
-    listed = [one.config["configurable"]["thread_id"] for one in saver.list(None)]
-    assert listed == ODD_IDS[::-1]
-    assert all(info.id.startswith("graph/") for info in store.sessions().items)
-    saver.copy_thread("a", "copy")
-    assert "copy" in {one.config["configurable"]["thread_id"] for one in saver.list(None)}
-    for thread in ("a\0b", "x" * 2000, "\ud800"):
-        with pytest.raises(hansard.InvalidSessionId):
-            saver.put(at(thread), checkpoint_of(1, {}, {}), {}, {})
 
 
 def test_values_are_stored_as_json_that_comes_back_equal() -> None:
@@ -489,7 +529,7 @@ def test_the_conversation_is_whole_after_a_revert_without_a_checkpoint(
 
 
 def test_mirroring_can_be_turned_off(store: hansard.Store, tmp_path: Path) -> None:
-    """N-70: without a mirror no messages are stored; with a cipher no file has plain text."""
+    """N-70: without a mirror no messages are stored; with a cipher no plain text is, usage included."""
     talking(HansardSaver(store, mirror=None)).invoke(
         {"messages": [HumanMessage("unmirrored")]}, at("plain")
     )
@@ -497,10 +537,11 @@ def test_mirroring_can_be_turned_off(store: hansard.Store, tmp_path: Path) -> No
     serde = EncryptedSerializer(Reversing(), JsonPlusSerializer())
     graph = talking(HansardSaver(tmp_path / "closed", serde=serde))
     for _ in range(2):
-        graph.invoke({"messages": [HumanMessage("confidential")]}, at("t"))
-    assert len(graph.get_state(at("t")).values["messages"]) == 4
+        graph.invoke({"messages": [counting(0), HumanMessage("confidential")]}, at("t"))
+    assert len(graph.get_state(at("t")).values["messages"]) == 6
     with hansard.open(tmp_path / "closed") as closed:
         assert closed.session("t").messages() == []
+        assert closed.session("t").usage == {}
         assert closed.search("confidential") == []
     files = [path for path in (tmp_path / "closed").rglob("*") if path.is_file()]
     assert len(files) > 3
@@ -596,13 +637,11 @@ class DeltaTalk(TypedDict):
 @pytest.mark.filterwarnings("ignore:.*beta.*")
 def test_messages_of_a_delta_channel_are_mirrored(store: hansard.Store) -> None:
     """Messages written to a delta channel are mirrored once each, also at a snapshot."""
-    builder = StateGraph(DeltaTalk)
-    builder.add_node(
-        "answer", lambda state: {"messages": [AIMessage(f"a{len(state['messages'])}")]}
-    )
-    builder.add_edge(START, "answer")
-    builder.add_edge("answer", END)
-    graph = builder.compile(checkpointer=HansardSaver(store))
+
+    def answer(state: DeltaTalk) -> dict[str, Any]:
+        return {"messages": [AIMessage(f"a{len(state['messages'])}")]}
+
+    graph = graph_of(DeltaTalk, answer, HansardSaver(store))
     for turn in range(6):
         graph.invoke({"messages": [HumanMessage(f"q{turn}")]}, at("t"))
     wanted = [message.content for message in held(graph, "t")["messages"]]
@@ -634,12 +673,12 @@ def test_each_answer_is_recorded_once(
     """The usage of each message is stored once: also if the graph goes back, and in another process."""
     if state is DeltaTalk and mirror is None:
         pytest.skip("writes to a delta channel are read for the mirror")
-    builder: Any = StateGraph(state)
-    builder.add_node("answer", lambda held: {"messages": [counting(len(held["messages"]))]})
-    builder.add_edge(START, "answer")
-    builder.add_edge("answer", END)
+
+    def answer(held: Any) -> dict[str, Any]:
+        return {"messages": [counting(len(held["messages"]))]}
+
     for calls in (1, 2, 3):
-        graph = builder.compile(checkpointer=HansardSaver(store, mirror=mirror))
+        graph = graph_of(state, answer, HansardSaver(store, mirror=mirror))
         graph.invoke({"messages": [HumanMessage("?")]}, at("t"))
         used = hansard.Usage(calls, 10 * calls, 3 * calls, 4 * calls, calls, 2 * calls)
         assert store.session("t").usage == {"large": used}
@@ -676,28 +715,10 @@ def test_concurrent_puts_record_an_answer_once(
 
 def test_answers_of_a_subgraph_are_recorded_once(store: hansard.Store) -> None:
     """A message that a subgraph keeps, and one that it returns, count once each."""
-    inner = StateGraph(Talk)
-    inner.add_node("think", lambda _: {"messages": [counting(1)]})
-    inner.add_edge(START, "think")
-    inner.add_edge("think", END)
-    outer = StateGraph(Talk)
-    outer.add_node("inner", inner.compile(checkpointer=True))
-    outer.add_edge(START, "inner")
-    outer.add_edge("inner", END)
-    graph = outer.compile(checkpointer=HansardSaver(store))
+    inner = graph_of(Talk, lambda _: {"messages": [counting(1)]}, saver=True)
+    graph = graph_of(Talk, inner, HansardSaver(store))
     graph.invoke({"messages": [HumanMessage("?")]}, at("t"))
     assert store.session("t").usage["large"].calls == 1
-
-
-def test_an_encrypting_serializer_records_no_usage(store: hansard.Store) -> None:
-    """With a serializer that is not LangGraph's, nothing is stored in plain text, usage included."""
-    saver = HansardSaver(store, serde=EncryptedSerializer(Reversing(), JsonPlusSerializer()))
-    builder = StateGraph(Talk)
-    builder.add_node("answer", lambda _: {"messages": [counting(1)]})
-    builder.add_edge(START, "answer")
-    builder.add_edge("answer", END)
-    builder.compile(checkpointer=saver).invoke({"messages": [HumanMessage("?")]}, at("t"))
-    assert store.session("t").usage == {}
 
 
 # -- threads that go and come -------------------------------------------------------------------
@@ -716,21 +737,19 @@ def test_a_listing_leaves_out_what_is_deleted_concurrently(store: hansard.Store)
 
 def test_a_thread_that_was_copied_can_be_deleted(store: hansard.Store) -> None:
     """N-50: a copy keeps everything when its source is deleted; the source's id can be used again."""
-    saver = HansardSaver(store)
+    saver = HansardSaver(store, prefix="graph/")
     graph = talking(saver)
     graph.invoke({"messages": [HumanMessage("kept")]}, at("t"))
-    seq = store.session("t").seq
+    source, copy = store.session("graph/t"), store.session("graph/copy")
     saver.copy_thread("t", "copy")
-    assert store.session("copy").seq <= seq + 2  # no event was copied
+    assert {one.config["configurable"]["thread_id"] for one in saver.list(None)} == {"t", "copy"}
+    assert copy.seq <= source.seq + 2  # no event was copied
     saver.delete_thread("t")
     assert saver.get_tuple(at("t")) is None
-    assert said(store.session("t")) == []
-    assert [message.content for message in held(graph, "copy")["messages"]] == [
-        "kept",
-        "you said kept",
-    ]
+    assert said(source) == []
+    assert [one.content for one in held(graph, "copy")["messages"]] == ["kept", "you said kept"]
     graph.invoke({"messages": [HumanMessage("new")]}, at("t"))
-    assert said(store.session("t")) == ["new", "you said new"]
+    assert said(source) == ["new", "you said new"]
     saver.delete_thread("never was")
 
 

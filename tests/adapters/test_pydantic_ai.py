@@ -51,6 +51,83 @@ import hansard
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
 from hansard.message import openai_items, origin, pydantic_items
 from tests.adapters.processes import PATIENCE, children
+from tests.adapters.table import Adapter, alike
+
+
+class Calls(Adapter):
+    """Give an agent prompts of several parts."""
+
+    async def say(self, name: str, *texts: str) -> None:
+        """Run an agent with the texts as a prompt."""
+        agent: Any = agent_of(self.kept)
+        await agent.run(texts, conversation_id=name)
+
+    async def read(self, name: str) -> list[Any]:
+        """Return the texts of the prompts."""
+        parts = [part for message in await self.kept.load(name) for part in message.parts]
+        return [text for part in parts if isinstance(part, UserPromptPart) for text in part.content]
+
+    async def keep(self, given: list[Any]) -> list[Any]:
+        """Store values in calls and results; stored messages are not stored again."""
+        calls: list[ModelMessage] = [
+            ModelResponse([ToolCallPart("f", {"v": value}, tool_call_id=f"{number}")])
+            for number, value in enumerate(given)
+        ]
+        messages = [*calls, ModelRequest([ToolReturnPart("f", given, tool_call_id="c")])]
+        assert await self.kept.save("s", messages) == len(messages)
+        assert await self.kept.save("s", await self.kept.load("s")) == 0
+        assert await self.kept.save("s", messages) == 0
+        *found, result = await self.kept.load("s")
+        assert found[0] == messages[0]
+        kept = [call.parts[0].args["v"] for call in found]
+        assert alike(result.parts[0].content, kept)
+        return kept
+
+    async def answer(self, number: int) -> None:
+        """Save a response."""
+        used = RequestUsage(input_tokens=10, cache_read_tokens=4, output_tokens=3)
+        told: Any = {"model_name": "m", "timestamp": datetime.fromtimestamp(number, UTC)}
+        await self.kept.save("s", [ModelResponse([TextPart("answer")], usage=used, **told)])
+
+    async def change(self) -> None:
+        """Save a request."""
+        await self.kept.save("s", [ModelRequest([UserPromptPart("more")])])
+
+
+class StepCalls(Adapter):
+    """Save requests in snapshots of a run of the harness."""
+
+    prefix = "steps/run/"
+
+    async def say(self, name: str, *texts: str) -> None:
+        """Save a snapshot with a request for each text."""
+        messages: list[ModelMessage] = [ModelRequest([UserPromptPart(text)]) for text in texts]
+        snapshot = ContinuableSnapshot(run_id=name, step_index=0, messages=messages)
+        await self.kept.save_snapshot(snapshot)
+        again = replace(snapshot, messages=[], idempotency_key="0:once")
+        await self.kept.save_snapshot(again)
+
+    async def read(self, name: str) -> list[Any]:
+        """Return the texts of all snapshots."""
+        found = await self.kept.list_snapshots(run_id=name)
+        return [message.parts[0].content for one in found for message in one.messages]
+
+    async def keep(self, given: list[Any]) -> list[Any]:
+        """Store values in results."""
+        messages: list[ModelMessage] = [ModelRequest([ToolReturnPart("f", one)]) for one in given]
+        snapshot = ContinuableSnapshot(run_id="s", step_index=1, messages=messages)
+        await self.kept.save_snapshot(snapshot)
+        found = await self.kept.latest_snapshot(run_id="s")
+        return [message.parts[0].content for message in found.messages]
+
+    async def change(self) -> None:
+        """Append a step twice, and run an agent."""
+        event = StepEvent(run_id="s", kind="run_started", step_index=0, idempotency_key="k")
+        for _ in range(2):
+            await self.kept.append_event(event)
+        assert await self.kept.list_events(run_id="s") == [event]
+        await agent_of(StepPersistence(store=self.kept)).run("hello")
+        assert await self.kept.list_runs()
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -22,8 +22,39 @@ from strands.types.session import Session, SessionAgent, SessionMessage, Session
 
 import hansard
 from hansard.adapters.strands import HansardRepository, HansardStorage
-from hansard.message import origin
+from hansard.message import origin, values
 from hansard.message.parse import parse
+from tests.adapters.table import Adapter, alike
+
+
+class Calls(Adapter):
+    """Add messages of several blocks, each with the number of a new agent's first message."""
+
+    async def say(self, name: str, *texts: str) -> None:
+        """Add a message with a block for each text."""
+        message: Any = {"role": "user", "content": [{"text": text} for text in texts]}
+        self.kept.create_message(name, "a", SessionMessage(message, 0))
+
+    async def read(self, name: str) -> list[Any]:
+        """Return the texts; no number is used twice."""
+        found = self.kept.list_messages(name, "a")
+        numbers = [one.message_id for one in found]
+        assert numbers == sorted(set(numbers))
+        return [block["text"] for one in found for block in one.to_message()["content"]]
+
+    async def keep(self, given: list[Any]) -> list[Any]:
+        """Store values in an agent's state, and in calls."""
+        self.kept.create_session(Session("s", SessionType.AGENT))
+        self.kept.create_agent("s", SessionAgent("a", {"v": given}, {}))
+        for number, value in enumerate(given):
+            use: Any = {"toolUse": {"toolUseId": "c", "name": "f", "input": {"v": value}}}
+            message = SessionMessage({"role": "user", "content": [use]}, number)
+            self.kept.create_message("s", "a", message)
+        blocks = [one.to_message()["content"][0] for one in self.kept.list_messages("s", "a")]
+        found = [block["toolUse"]["input"]["v"] for block in blocks]
+        state = self.kept.read_agent("s", "a").state["v"]
+        assert alike(values.readable(state), values.readable(found))
+        return found
 
 
 class Scripted(Model):

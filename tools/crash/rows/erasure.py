@@ -14,9 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import hansard
+from tests.adapters.table import ROWS, ours
 from tools.crash import erasure
 from tools.crash.row import Outcome, Row
 
@@ -99,100 +100,16 @@ CONTENTS: Final[dict[str, Callable[["Session", str], int]]] = {
 _TURNS: Final = 40
 
 
-def _openai(store: "Store", needle: str) -> str:
-    from hansard.adapters.openai_agents import HansardSession
+def _adapted(name: str, store: "Store", needle: str) -> str:
+    """Store a text with an adapter, and return the id of its session."""
+    adapter = ours(name, store)
 
     async def run() -> None:
-        session = HansardSession("s", store)
         for text in (needle, *map(str, range(_TURNS))):
-            await session.add_items([{"role": "user", "content": text}])
-        await session.pop_item()
+            await adapter.say("s", text)
 
     asyncio.run(run())
-    return "s"
-
-
-def _claude(store: "Store", needle: str) -> str:
-    from hansard.adapters.claude_agent import HansardSessionStore
-
-    async def run() -> None:
-        transcripts = HansardSessionStore(store)
-        for number, text in enumerate((needle, *map(str, range(_TURNS)))):
-            said = {"role": "user", "content": text}
-            entry = {"type": "user", "uuid": f"u{number}", "message": said}
-            await transcripts.append({"project_key": "p", "session_id": "s"}, [entry])  # type: ignore[list-item]
-        await transcripts.list_session_summaries("p")
-
-    asyncio.run(run())
-    return "claude/p/s"
-
-
-def _adk(store: "Store", needle: str) -> str:
-    from google.adk.events.event import Event
-    from google.adk.events.event_actions import EventActions
-    from google.genai import types
-
-    from hansard.adapters.adk import HansardSessionService
-
-    async def run() -> None:
-        service = HansardSessionService(store)
-        session = await service.create_session(app_name="a", user_id="u", session_id="s")
-        for text in (needle, *map(str, range(_TURNS))):
-            content = types.Content(role="user", parts=[types.Part(text=text)])
-            actions = EventActions(state_delta={"said": text, text: 1, "user:turns": len(text)})
-            await service.append_event(
-                session, Event(author="user", content=content, actions=actions)
-            )
-        await service.list_sessions(app_name="a")
-
-    asyncio.run(run())
-    return "adk/a/u/s"
-
-
-def _strands(store: "Store", needle: str) -> str:
-    from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
-
-    from hansard.adapters.strands import HansardRepository
-
-    repository = HansardRepository(store)
-    repository.create_session(Session(session_id="s", session_type=SessionType.AGENT))
-    agent = SessionAgent(agent_id="a", state={}, conversation_manager_state={})
-    repository.create_agent("s", agent)
-    for number, text in enumerate((needle, *map(str, range(_TURNS)))):
-        said = SessionMessage.from_message({"role": "user", "content": [{"text": text}]}, number)
-        repository.create_message("s", "a", said)
-    return "s"
-
-
-def _langgraph(store: "Store", needle: str) -> str:
-    from langchain_core.messages import HumanMessage
-    from langgraph.checkpoint.base import empty_checkpoint
-
-    from hansard.adapters.langgraph import HansardSaver
-
-    saver = HansardSaver(store)
-    config: Any = {"configurable": {"thread_id": "s", "checkpoint_ns": ""}}
-    said: list[Any] = []
-    for number, text in enumerate((needle, *map(str, range(_TURNS)))):
-        said.append(HumanMessage(text))
-        checkpoint = {
-            **empty_checkpoint(),
-            "channel_values": {"messages": list(said)},
-            "channel_versions": {"messages": f"{number:032}"},
-        }
-        versions: Any = {"messages": f"{number:032}"}
-        config = saver.put(config, checkpoint, {"step": number}, versions)  # type: ignore[arg-type]
-    return "s"
-
-
-#: Each stores a text with a framework, and returns the id of its session.
-ADAPTERS: Final[dict[str, Callable[["Store", str], str]]] = {
-    "OpenAI Agents": _openai,
-    "Claude Agent": _claude,
-    "Google ADK": _adk,
-    "Strands": _strands,
-    "LangGraph": _langgraph,
-}
+    return f"{adapter.prefix}s"
 
 
 # -- ways to erase ---------------------------------------------------------------------------------
@@ -237,8 +154,8 @@ WAYS: Final[dict[str, Callable[["Store", "Session", str, int], None]]] = {
 #: What a way cannot erase: a redaction removes messages, a drop keeps the state. A graph's checkpoints are
 #: an application's events; adapters' messages are dropped as others are.
 _SPARED: Final = {
-    "redact": {"a title", "metadata", "an application's event", "LangGraph"},
-    "drop_history": {"a title", "metadata", "an unfinished stream", *ADAPTERS},
+    "redact": {"a title", "metadata", "an application's event", "langgraph"},
+    "drop_history": {"a title", "metadata", "an unfinished stream", *ROWS},
 }
 
 
@@ -288,8 +205,8 @@ class Case(NamedTuple):
             seq = 0
             if self.way == "torn append":
                 _tear(Path(where), needle)
-            elif self.content in ADAPTERS:
-                session = store.session(ADAPTERS[self.content](store, needle))
+            elif self.content in ROWS:
+                session = store.session(_adapted(self.content, store, needle))
             else:
                 seq = CONTENTS[self.content](session, needle)
             session.add_message({"role": "user", "content": "after"})
@@ -364,7 +281,7 @@ def cases(count: int, rng: random.Random) -> Iterator[Case]:
     """Yield that many cases: each way, content and situation in turn, one of twenty in PostgreSQL."""
     every = [
         (way, content, situation)
-        for way, content, situation in itertools.product(WAYS, (*CONTENTS, *ADAPTERS), SITUATIONS)
+        for way, content, situation in itertools.product(WAYS, (*CONTENTS, *ROWS), SITUATIONS)
         if content not in _SPARED.get(way, ())
         and not ("fork" in situation and way == "drop_history")
     ]
