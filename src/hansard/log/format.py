@@ -45,15 +45,6 @@ class Line(msgspec.Struct, gc=False):
     log: str | None = None
 
 
-class _KeyLine(msgspec.Struct, gc=False):
-    """The members of a line that the search for keys needs."""
-
-    seq: int
-    key: str | None = None
-    more: int = 0
-    log: str | None = None
-
-
 class Previous(msgspec.Struct, frozen=True, gc=False):
     """Where the segment before ended: seq, running checksum, and the time of its last event."""
 
@@ -137,7 +128,6 @@ def has_object(line: Line) -> bool:
 
 decode_line = msgspec.json.Decoder(Line).decode
 decode_lines = msgspec.json.Decoder(Line).decode_lines
-decode_keys = msgspec.json.Decoder(_KeyLine).decode_lines
 decode_header = msgspec.json.Decoder(Header).decode
 decode_recovered = msgspec.json.Decoder(Recovered).decode
 decode_shut = msgspec.json.Decoder(Shut).decode

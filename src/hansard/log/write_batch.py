@@ -158,7 +158,7 @@ class KeyIndex:
         if start is end:
             return
         for piece in reader.forwards(start, end):
-            for line in piece.lines(format.decode_keys):
+            for line in piece.lines(format.decode_lines):
                 if line.key is not None:
                     self.add(line.key, line.seq, line.more + 1)
         self.upto = end

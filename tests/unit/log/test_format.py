@@ -103,9 +103,9 @@ def test_the_constants_agree_with_the_page() -> None:
     page = PAGE.read_text("utf-8")
     assert "version 1" in page.splitlines()[0]
     assert format.VERSION == 1
-    assert "It is at most 64 MiB + 16 KiB long" in page
+    assert "of at most 64 MiB + 16 KiB" in page
     assert format.MAX_LINE == 64 * 2**20 + 16 * 2**10
-    assert "at most 64 MiB long" in page
+    assert "at most 64 MiB and 128 levels" in page
     assert format.MAX_DATA == 64 * 2**20
     assert "19-byte trailer" in page
     assert format.TRAILER == 19

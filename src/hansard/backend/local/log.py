@@ -170,7 +170,7 @@ class LocalChunk(Chunk):
     def keyed(self) -> dict[int, int]:
         return {
             line.seq: line.more + 1
-            for line in self._piece.lines(format.decode_keys)
+            for line in self._piece.lines(format.decode_lines)
             if line.more and line.key is not None and self._after < line.seq <= self._upto
         }
 
