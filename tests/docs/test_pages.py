@@ -55,6 +55,17 @@ def test_examples_with_other_packages_run(name: str, package: str, tmp_path: Pat
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "name", ["claude-agent", "google-adk", "langgraph", "openai-agents", "pydantic-ai", "strands"]
+)
+def test_the_guide_of_a_framework_shows_usage_windows_and_streams(name: str) -> None:
+    """Its headings name them, and its code, which runs, cuts a window."""
+    text = (ROOT / "docs" / "guides" / f"{name}.md").read_text("utf-8")
+    headings = " ".join(re.findall(r"^## .*", text, re.MULTILINE)).lower()
+    assert all(word in headings for word in ("usage", "window", "stream"))
+    assert any(".window(" in block for block in _BLOCK.findall(text))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_have_targets(page: Path) -> None:
     """A link to a file of this repository names one that exists."""
