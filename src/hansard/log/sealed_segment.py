@@ -145,17 +145,13 @@ class SealedSegment(Segment):
         self.end = Position(index.size, index.last, index.crc)
         self.time = index.created
         self.session_id = index.session
+        self.begins = index.begins
         self.previous = None
         self.first_record = b""
 
     def size(self) -> int:
         """Return the bytes of all lines."""
         return self.index.size
-
-    @property
-    def begins(self) -> bool:
-        """True if the log begins here."""
-        return self.index.begins
 
     def known_end(self) -> LogEnd:
         """Return the end of the lines."""

@@ -54,7 +54,8 @@ class Segment:
         start: the position after the header, where the first record begins.
         time: when the session began.
         session_id: the id that the header names.
-        previous: where the segment before this one ended; None if this is the first.
+        begins: the log begins here.
+        previous: where the segment before this one ended; None if this is the first, or a compressed one.
         first_record: the session's first record, without data, if this is not the first segment.
     """
 
@@ -65,6 +66,7 @@ class Segment:
         line, header, self.start = _read_header(self)
         self.session_id = header.session
         self.previous = header.previous
+        self.begins = header.previous is None
         self.first_record = bytes(header.first)
         self.time = header.created or line.time
         if session_id is not None and self.session_id != session_id:
@@ -111,11 +113,6 @@ class Segment:
         except OSError as error:
             raise disk.explain(error, "open", self.path) from error
 
-    @property
-    def begins(self) -> bool:
-        """True if the log begins here."""
-        return self.previous is None
-
     def positions(self) -> list[Position]:
         """Return the positions that are known, in order, beginning with the start."""
         return [self.start]
@@ -136,8 +133,6 @@ class Segment:
 
 class Raw(Segment):
     """A file that should be a segment, with any header or none."""
-
-    __slots__ = ()
 
     def __init__(self, descriptor: int, path: str) -> None:
         self.descriptor = descriptor
