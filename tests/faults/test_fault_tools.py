@@ -14,7 +14,7 @@ def test_every_call_that_changes_something_is_in_the_list() -> None:
     }
     # These are made of others, or touch nothing of a store; closing always works, as for the dead.
     made_of_others = {
-        "read_all", "write_all", "sync_above", "discard", "remove_directory",
+        "read_all", "write_all", "sync_above", "discard", "remove_directory", "open_lock",
         "is_in_use", "remove_unused", "copy_content", "temporary_file"
     }  # fmt: skip
     harmless = {
