@@ -1,6 +1,5 @@
 """Dropping the beginning of a history: what it removes, what stays, and what the log records."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,7 @@ from hansard import Session, Store
 from tests.unit.sample_messages import HIDDEN, said, talk
 from tools.crash.erasure import leaks
 
-
-@pytest.fixture
-def files(tmp_path: Path) -> Iterator[Store]:
-    """Return an empty store in files."""
-    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
-        yield store
+in_files = pytest.mark.parametrize("store", ["os"], indirect=True)
 
 
 def numbers(session: Session, **options: Any) -> list[int]:
@@ -118,12 +112,13 @@ def test_a_fork_that_was_made_concurrently_has_what_its_parent_has(store: Store)
         store.compact()
 
 
+@in_files
 def test_dropped_bytes_are_not_in_the_checkpoint(
-    files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-40, N-45: an earlier checkpoint is removed; the new one has no dropped bytes."""
     monkeypatch.setattr("hansard.backend.local.compact.CHECKPOINT", 1)
-    session = files.session("s")
+    session = store.session("s")
     talk(session, 0, 9)
     session.summarize(upto=3, message={"content": HIDDEN})
     stream = session.stream(gather=0)
@@ -140,12 +135,13 @@ def test_dropped_bytes_are_not_in_the_checkpoint(
         assert cold.session("s").state() == session.state()
 
 
+@in_files
 def test_a_scrub_in_a_segment_of_its_own_leaves_nothing_either(
-    files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-121, N-66: a redaction that holds the rest of a dropped message is emptied, in any segment."""
     monkeypatch.setattr("hansard.backend.local.compact.LARGEST", 1)
-    session = files.session("s")
+    session = store.session("s")
     for number in range(2):
         session.add_message({"content": f"the word is {HIDDEN}, and swordfish"})
         session.compact()

@@ -17,7 +17,7 @@ from hansard.errors import HansardError
 from hansard.log import disk
 from hansard.log.disk import Lock
 from tests.format.handwritten_log import HandwrittenLog
-from tests.unit.disk_probe import log_of
+from tests.unit.disk_probe import flip, log_of
 
 CLASSES = {
     name: value
@@ -141,15 +141,27 @@ def read_only(store: Store, path: Path) -> None:
         opened.session("a").add_message(USER)
 
 
-def damaged(store: Store, path: Path) -> None:
-    """Read a log with a flipped bit."""
-    store.close()
-    log = path / "sessions" / "a" / "log.jsonl"
-    data = bytearray(log.read_bytes())
-    data[-20] ^= 1
+def reading(change: Callable[[Path], object]) -> Callable[[Store, Path], object]:
+    """Return a function that changes the log of a session, and reads it."""
+
+    def provoke(store: Store, path: Path) -> None:
+        store.close()
+        change(log_of(path, "a"))
+        with hansard.open(path) as opened:
+            opened.session("a").messages()
+
+    return provoke
+
+
+def spoil(log: Path) -> None:
+    """Change the last record, and append another one."""
+    data = flip(log, -20)
     log.write_bytes(data + data[data.rindex(b"\n", 0, -1) + 1 :])
-    with hansard.open(path) as opened:
-        opened.session("a").messages()
+
+
+def link(log: Path) -> None:
+    """Replace a log by a symbolic link to it."""
+    log.symlink_to(log.rename(log.parents[2] / "elsewhere"))
 
 
 def locked(store: Store, path: Path) -> None:
@@ -172,25 +184,6 @@ def reenter(store: Store, _: Path) -> None:
     session = store.session("a")
     with session._log._writer._group.exclusive():  # type: ignore[attr-defined]
         session.add_message(USER)
-
-
-def linked(store: Store, path: Path) -> None:
-    """Read a log that is a symbolic link."""
-    store.close()
-    log = log_of(path, "a")
-    log.rename(path / "elsewhere")
-    log.symlink_to(path / "elsewhere")
-    with hansard.open(path) as opened:
-        opened.session("a").messages()
-
-
-def newer_log(store: Store, path: Path) -> None:
-    """Read a log of a later version."""
-    store.close()
-    log = log_of(path, "a")
-    log.write_bytes(log.read_bytes().replace(b'"version":1', b'"version":9', 1))
-    with hansard.open(path) as opened:
-        opened.session("a").messages()
 
 
 def blocked(store: Store, path: Path) -> None:
@@ -270,17 +263,19 @@ CASES: dict[str, tuple[type[Exception], Callable[[Store, Path], Any], str]] = {
     "version": (errors.UnknownFormat, marker,
         "unsupported store version 9 (supported: 1); nothing was changed. Upgrade"),
     "read only": (errors.ReadOnly, read_only, "store is read-only; reopen without read_only=True"),
-    "damaged": (errors.Damaged, damaged, "log.jsonl at byte "),
+    "damaged": (errors.Damaged, reading(spoil), "log.jsonl at byte "),
     "locked": (errors.LockTimeout, locked, "compaction within 0 s: held by "),
     "secret": (errors.SecretRefused,
         lambda store, _: store.session("a").set_metadata(api_key="sk-" + "a1B2" * 12),
         "nothing was stored. Store a name: 'env:OPENAI_API_KEY'"),
     "no store": (errors.StoreNotFound, lambda _, path: hansard.open(path / "none", create=False),
         "none: no hansard"),
-    "newer log": (errors.UnknownFormat, newer_log, "Upgrade hansard"),
+    "newer log": (errors.UnknownFormat,
+        reading(lambda log: log.write_bytes(log.read_bytes().replace(b'"version":1', b'"version":9', 1))),
+        "Upgrade hansard"),
     "blocked": (errors.UnknownFormat, blocked,
         "appends blocked for unknown reason paused; nothing was appended. Upgrade hansard"),
-    "link": (errors.UnsafePath, linked, "nothing was"),
+    "link": (errors.UnsafePath, reading(link), "nothing was"),
     "closed": (errors.Closed, closed, "open it again"),
     "unknown": (errors.SessionNotFound, lambda store, _: store.delete("missing"),
         "'missing' in this store"),

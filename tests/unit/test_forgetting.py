@@ -1,21 +1,14 @@
 """What was redacted, scrubbed or superseded is in no file after a compaction, and no view changes by it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import hansard
 from hansard import Store
 from tests.unit.sample_messages import HIDDEN, said, talk
 from tools.crash.erasure import leaks
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """Return an empty store."""
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        yield store
+pytestmark = pytest.mark.parametrize("store", ["os"], indirect=True)
 
 
 def test_redacted_bytes_are_in_no_file_afterwards(store: Store, root: Path) -> None:

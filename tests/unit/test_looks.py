@@ -1,23 +1,16 @@
 """How often a call reads the end of a log."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-import hansard
 from hansard import Session, Store
 from hansard.log.session_files import SessionFiles
 
 USER = {"role": "user", "content": "hello"}
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """Return an empty store in files."""
-    with hansard.open(tmp_path / "store", durability="os") as opened:
-        yield opened
+pytestmark = pytest.mark.parametrize("store", ["os"], indirect=True)
 
 
 @pytest.fixture

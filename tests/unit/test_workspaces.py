@@ -37,12 +37,6 @@ def latest(store: Store, directory: Path | str | None = None, **options: Any) ->
     return None if found is None else found.id
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Path:
-    """Return a path for a store in files."""
-    return tmp_path / "store"
-
-
 def test_the_latest_session_has_the_last_activity(store: Store) -> None:
     """N-61: the times of events decide, not the order in which sessions were created."""
     assert store.latest() is None
@@ -90,18 +84,18 @@ def test_housekeeping_is_not_activity(store: Store, how: str) -> None:
     assert store.sessions(prefix="old").items[0].updated_stamp > before
 
 
-def test_latest_writes_nothing(tmp_path: Path, local: Path) -> None:
+def test_latest_writes_nothing(tmp_path: Path, root: Path) -> None:
     """N-62: `latest` works on a read-only store, and changes neither store nor workspace."""
     directory = repository(tmp_path / "project")
-    with hansard.open(local) as store:
+    with hansard.open(root) as store:
         say(store, "s", days=1).set_workspace(directory)
     # As if another machine had set it.
     marker(directory).unlink()
-    before = tree(local), tree(directory)
-    with hansard.open(local, read_only=True) as store:
+    before = tree(root), tree(directory)
+    with hansard.open(root, read_only=True) as store:
         assert latest(store, directory) == "s"
         assert latest(store, tmp_path) is None
-    assert (tree(local), tree(directory)) == before
+    assert (tree(root), tree(directory)) == before
     assert not marker(directory).exists()
 
 
@@ -296,9 +290,9 @@ def test_an_invalid_marker_is_not_overwritten(store: Store, tmp_path: Path) -> N
         assert latest(store, directory) == "s"
 
 
-def test_without_a_writable_git_directory_the_path_decides(tmp_path: Path, local: Path) -> None:
+def test_without_a_writable_git_directory_the_path_decides(tmp_path: Path, root: Path) -> None:
     """N-29, N-38: if the marker cannot be written, no temporary file stays, and the path decides."""
-    with hansard.open(local) as store:
+    with hansard.open(root) as store:
         say(store, "s").set_workspace(tmp_path)
         for name in ("create_file", "write", "sync", "publish"):
             directory = repository(tmp_path / name)
@@ -325,17 +319,17 @@ def test_concurrent_marks_of_a_repository_agree(tmp_path: Path) -> None:
     assert sorted(os.listdir(directory / ".git")) == ["HEAD", workspace.MARKER]
 
 
-def test_a_damaged_newest_session_is_reported_and_not_skipped(local: Path) -> None:
+def test_a_damaged_newest_session_is_reported_and_not_skipped(root: Path) -> None:
     """N-61: if the newest session is damaged, `latest` raises, with its id and what to do."""
-    with hansard.open(local) as store:
+    with hansard.open(root) as store:
         say(store, "old", days=5)
         say(store, "new", days=2)
         say(store, "new", days=1)
-    flip(log_of(local, "new"), -40)
-    with hansard.open(local) as store:
+    flip(log_of(root, "new"), -40)
+    with hansard.open(root) as store:
         with pytest.raises(hansard.Damaged, match=r"'new'.*skip_damaged=True") as caught:
             store.latest()
-        assert str(log_of(local, "new")) in str(caught.value)
+        assert str(log_of(root, "new")) in str(caught.value)
         assert latest(store, skip_damaged=True) == "old"
         # Its last record is damaged, so it may still be newer.
         say(store, "old")
@@ -343,15 +337,15 @@ def test_a_damaged_newest_session_is_reported_and_not_skipped(local: Path) -> No
             store.latest()
 
 
-def test_damage_in_another_workspace_is_not_reported(tmp_path: Path, local: Path) -> None:
+def test_damage_in_another_workspace_is_not_reported(tmp_path: Path, root: Path) -> None:
     """N-61: the valid records of a damaged session have its workspace, and only that workspace reports it."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    with hansard.open(local) as store:
+    with hansard.open(root) as store:
         say(store, "mine", days=5).set_workspace(ours)
         store.create("hurt", workspace=theirs)
         say(store, "hurt", days=1)
-    flip(log_of(local, "hurt"), -40)
-    with hansard.open(local) as store:
+    flip(log_of(root, "hurt"), -40)
+    with hansard.open(root) as store:
         assert latest(store, ours) == "mine"
         for directory in (theirs, None):
             with pytest.raises(hansard.Damaged, match="'hurt'"):
