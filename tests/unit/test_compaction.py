@@ -2,7 +2,6 @@
 
 import base64
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from hansard import Store
 from tests.crashlab import faults
 from tests.hostile.forge_files import confined
 from tests.unit.disk_probe import tree
-from tests.unit.maintenance.test_repair import lines_of
 from tests.unit.sample_messages import talk
 
 
@@ -150,23 +148,3 @@ with hansard.open(sys.argv[1], durability="os", auto_compact=False) as store:
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """N-79: a session of 60 MB is compacted in a fraction of its size."""
     assert int(confined(MEMORY, tmp_path / "store")) < 60
-
-
-def test_members_of_another_version_are_kept(tmp_path: Path) -> None:
-    """N-43, F-14, F-99: what a newer version wrote into a record is there after it was written again."""
-    with hansard.open(tmp_path / "s", durability="os") as store:
-        store.session("a").add_message({"n": 1})
-    log = tmp_path / "s" / "sessions" / "a" / "log.jsonl"
-    body = (
-        b'{"seq":2,"time":"2026-01-01T00:00:00.000000Z","kind":"message.added","later":{"x":[1]},'
-        b'"data":{"message":{"n":2}}'
-    )
-    data = log.read_bytes() + body
-    log.write_bytes(data + b',"crc":"%08x"}\n' % zlib.crc32(data))
-    with hansard.open(tmp_path / "s", durability="os") as store:
-        session = store.session("a")
-        session.redact(1)
-        session.compact()
-        assert session.messages() == [{"n": 2}]
-    (sealed,) = (tmp_path / "s" / "sessions" / "a").glob("*.zst")
-    assert b'"later":{"x":[1]}' in lines_of(sealed)

@@ -189,10 +189,7 @@ assert store.health().where.endswith("first/data")
 
 
 def test_paths_are_resolved_when_a_store_is_opened(tmp_path: Path) -> None:
-    """N-90: what changes after the import (directory, HOME) counts at `open`, and not after it.
-
-    The variable HANSARD_STORE belongs to the command, and its test comes with it (part 5).
-    """
+    """N-90: what changes after the import (directory, HOME) counts at `open`, and not after it."""
     subprocess.run([sys.executable, "-c", LATER, str(tmp_path)], check=True, timeout=60)
     assert sorted(os.listdir(tmp_path / "first" / "data" / "sessions")) == ["a", "b"]
     assert sorted(os.listdir(tmp_path / "second" / "data" / "sessions")) == []

@@ -13,7 +13,7 @@ import hansard
 from hansard import aio
 from hansard.log import disk
 from tests.faults.test_group_commit import Stay
-from tests.unit.aio.thread_probe import reached, watching
+from tests.unit.aio.thread_probe import come_round, reached, watching
 from tests.unit.disk_probe import flip, log_of
 
 MESSAGE = {"role": "user", "content": "hello"}
@@ -364,3 +364,27 @@ async def test_events_before_damage_are_yielded_before_the_error(tmp_path: Path)
             async for event in awaited.session("s").events():
                 found.append(event.seq)  # noqa: PERF401 - kept when it raises
     assert found == wanted
+
+
+async def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F-31, N-75: 63 appends that arrive during a sync take one more write and one more sync."""
+    async with aio.open(tmp_path / "store") as store:
+        await store.session("s").add_message({"by": "the beginning"})
+        sync, write = Stay(disk.sync), Stay(disk.write)
+        write.go()
+        monkeypatch.setattr(disk, "sync", sync)
+        tasks = [asyncio.create_task(store.session("s").add_message({"by": 0}))]
+        await reached(sync)
+        monkeypatch.setattr(disk, "write", write)
+        # Through separate handles: the queue is the session's.
+        tasks += [
+            asyncio.create_task(store.session("s").add_message({"by": number}))
+            for number in range(1, 64)
+        ]
+        await come_round()
+        sync.go()
+        events = await asyncio.gather(*tasks)
+        assert (sync.count, write.count) == (2, 1)
+        assert [event.seq for event in events] == list(range(2, 66))
+        messages = await store.session("s").messages(after=1)
+        assert [message["by"] for message in messages] == list(range(64))

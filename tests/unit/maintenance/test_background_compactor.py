@@ -44,6 +44,12 @@ def sealed(root: Path, session_id: str = "a") -> list[str]:
     return sorted(file.name for file in (root / "sessions" / session_id).glob("*.zst"))
 
 
+def fill(session: hansard.Session) -> None:
+    """Append enough, one by one, to seal the session twice."""
+    for number in range(100):
+        session.add_message({"content": "x" * 500, "n": number})
+
+
 def settle(store: hansard.Store) -> None:
     """Wait until nothing is left to compact."""
     for thread in threading.enumerate():
@@ -53,11 +59,10 @@ def settle(store: hansard.Store) -> None:
 
 def test_a_session_that_has_grown_is_compacted(tmp_path: Path) -> None:
     """Appends cause sealed segments, and the messages do not change."""
-    said = [{"role": "user", "content": "x" * 500, "n": number} for number in range(400)]
+    said = [{"content": "x" * 500, "n": number} for number in range(100)]
     with hansard.open(tmp_path / "s", durability="os") as store:
         session = store.session("a")
-        for message in said:
-            session.add_message(message)
+        fill(session)
         settle(store)
         assert len(sealed(tmp_path / "s")) >= 1
         assert session.messages() == said
@@ -101,8 +106,7 @@ def test_it_pauses_between_small_pieces(tmp_path: Path, monkeypatch: pytest.Monk
 def test_it_can_be_turned_off(tmp_path: Path) -> None:
     """With `auto_compact=False` no session is compacted and no thread starts."""
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
-        for number in range(200):
-            store.session("a").add_message({"content": "x" * 500, "n": number})
+        fill(store.session("a"))
         assert not any(thread.name == NAME for thread in threading.enumerate())
     assert sealed(tmp_path / "s") == []
 
@@ -125,8 +129,7 @@ def test_a_store_without_references_is_collected(tmp_path: Path) -> None:
     """The thread does not keep a store alive that was dropped without `close`."""
     store = hansard.open(tmp_path / "s", durability="os")
     session = store.session("a")
-    for number in range(100):
-        session.add_message({"content": "x" * 500, "n": number})
+    fill(session)
     settle(store)
     backend = weakref.ref(store._backend)
     del store, session
@@ -138,8 +141,7 @@ def test_a_compaction_that_fails_fails_no_append(tmp_path: Path) -> None:
     """N-29: a compaction that the disk refuses does not fail an append, and succeeds later."""
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         session = store.session("a")
-        for number in range(100):
-            session.add_message({"content": "x" * 500, "n": number})
+        fill(session)
         compactor = BackgroundCompactor(store._backend)
         with faults.fail(errno.ENOSPC, only={"create_file"}, lasting=True):
             compactor.compact("a")
