@@ -256,7 +256,7 @@ def test_a_run_continues_another_framework(store: hansard.Store) -> None:
 
 
 def test_a_streamed_run_is_stored(store: hansard.Store) -> None:
-    """A streamed run, and one that stops during iteration, are stored."""
+    """A streamed run, one whose nodes the caller streams, and one that the caller leaves, are stored once."""
     persistence = SessionPersistence(store)
     agent = agent_of(persistence)
 
@@ -266,6 +266,14 @@ def test_a_streamed_run_is_stored(store: hansard.Store) -> None:
                 pass
             return result.all_messages()
 
+    async def iterate() -> None:
+        async with agent.iter("again", conversation_id="s") as going:
+            async for node in going:
+                if Agent.is_model_request_node(node):
+                    async with node.stream(going.ctx) as events:
+                        async for _ in events:
+                            assert texts(store.session("s"))[2:] == ["again"]
+
     async def leave() -> None:
         async with agent.iter("look", conversation_id="s") as going:
             async for node in going:
@@ -274,8 +282,10 @@ def test_a_streamed_run_is_stored(store: hansard.Store) -> None:
 
     messages = run(stream())
     assert run(persistence.load("s")) == messages
+    run(iterate())
     run(leave())
-    assert texts(store.session("s")) == ["hello", "given 1 ", "look", "Let me see."]
+    said = ["hello", "given 1 ", "again", "given 3 ", "look", "Let me see."]
+    assert texts(store.session("s")) == said
 
 
 async def test_one_capability_serves_all_users(store: hansard.Store) -> None:

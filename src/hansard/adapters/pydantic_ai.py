@@ -147,15 +147,15 @@ class SessionPersistence(AbstractCapability[Any]):
     async def before_node_run(self, ctx: "Context", *, node: Any) -> Any:
         """Note the history from which the run continues, as repaired by the framework."""
         if self._run is not None and not isinstance(node, UserPromptNode):
-            self._run.begin(ctx.messages, node)
+            self._run.begin(ctx.messages)
         return node
 
     async def before_model_request(
         self, ctx: "Context", request_context: "ModelRequestContext"
     ) -> "ModelRequestContext":
-        """Note the history, which others may still change."""
+        """Note the history here, too: a node that the caller streams is requested before it runs."""
         if self._run is not None:
-            self._run.live = ctx.messages
+            self._run.begin(ctx.messages)
         return request_context
 
     def get_wrapper_model(self, model: "Model") -> "Model | None":
@@ -166,9 +166,11 @@ class SessionPersistence(AbstractCapability[Any]):
 
     async def after_node_run(self, ctx: "Context", *, node: Any, result: Any) -> Any:
         """Store an answer when it arrives."""
-        if self._run is not None and self.auto_save and not isinstance(node, UserPromptNode):
-            self._run.live = ctx.messages
-            await self._run.note()
+        if self._run is not None:
+            if isinstance(node, UserPromptNode):
+                self._run.first = result
+            elif self.auto_save:
+                await self._run.note()
         return result
 
     async def after_tool_execute(
@@ -241,6 +243,8 @@ class _Conversation:
         self.finished: dict[str, tuple[str, Any]] = {}
         #: The history of the run, which the framework and others change in place.
         self.live: list[ModelMessage] | None = None
+        #: The node after the prompt, which may add a request to the history.
+        self.first: Any = None
 
     @property
     def _session(self) -> hansard.Session:
@@ -283,11 +287,12 @@ class _Conversation:
                     self._append(new, expected_seq=at)
                     return len(new)
 
-    def begin(self, history: list[ModelMessage], node: Any) -> None:
+    def begin(self, history: list[ModelMessage]) -> None:
         """Note the history with which a run begins: the framework may have repaired it."""
         if self.live is None:
-            self._known = list(history)
-            if isinstance(node, ModelRequestNode) and node.is_resuming_without_prompt:
+            node = self.first if isinstance(self.first, ModelRequestNode) else None
+            self._known = [one for one in history if node is None or one is not node.request]
+            if node is not None and node.is_resuming_without_prompt:
                 self._known.append(node.request)  # the last stored request, to be sent again
         self.live = history
 
