@@ -166,7 +166,7 @@ def _claude_code(session: SharedSession) -> Iterator[bytes]:
     """
     entries = claude_entries.entries(session.events, session.uuid)
     for entry in entries:
-        yield _line(as_json(entry))
+        yield _line(entry)
     title = session.metadata.get("title")
     if isinstance(title, str) and title and not any(claude_entries.titles(entries)):
         yield _line({"type": "custom-title", "customTitle": title, "sessionId": session.uuid})
@@ -203,7 +203,7 @@ def _codex(session: SharedSession) -> Iterator[bytes]:
 
 
 def _line(value: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(value) + b"\n"
+    return msgspec.json.encode(as_json(value)) + b"\n"
 
 
 def _codex_head(session: SharedSession) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class _Said(NamedTuple):
 
 @dataclass
 class _Turn:
-    """A message, and the usage that was recorded between it and the model's next message.
+    """A message, and the usage of the call that it answers.
 
     Attributes:
         said: the message as chat messages: each result of a tool, then the rest.
@@ -274,6 +274,12 @@ class _Turn:
     model: str = ""
     usage: fold.Usage | None = None
 
+    def add(self, seq: int, model: str, usage: fold.Usage) -> None:
+        """Add usage that was recorded at a seq."""
+        self.seqs.append(seq)
+        self.model = model
+        self.usage = fold.add_usage(self.usage or fold.Usage(), usage)
+
 
 #: The roles of a chat, and the source of their steps in ATIF.
 _ROLES: Final = {"user": "user", "assistant": "agent", "system": "system", "tool": "system"}
@@ -282,18 +288,25 @@ _ROLES: Final = {"user": "user", "assistant": "agent", "system": "system", "tool
 def _turns(session: SharedSession) -> list[_Turn]:
     turns: list[_Turn] = []
     answer: _Turn | None = None
+    # Usage is recorded after its answer, but before it by the hooks of the OpenAI Agents SDK.
+    early: list[tuple[int, str, fold.Usage]] = []
     ids: dict[str, str] = {}
     for event in session.events:
-        used = fold.usage_of(event)
-        if used and answer:
-            answer.seqs.append(event.seq)
-            answer.model = used[0]
-            answer.usage = fold.add_usage(answer.usage or fold.Usage(), used[1])
+        if used := fold.usage_of(event):
+            if answer and (answer.usage is None or answer is turns[-1]):
+                answer.add(event.seq, *used)
+            elif turns:
+                early.append((event.seq, *used))
         elif message := event.message:
             chats = origin.chat_with_ids(message, event.seq, ids)
             turns.append(_Turn(event, message, _said(message, chats), [event.seq]))
             if role_of(message) == "assistant":
                 answer = turns[-1]
+                while early:
+                    answer.add(*early.pop(0))
+    if answer is not None:
+        for one in early:
+            answer.add(*one)
     return turns
 
 
@@ -313,7 +326,7 @@ def _said(message: dict[str, Any], chats: list[origin.Message]) -> list[_Said]:
 def _sts(session: SharedSession) -> Iterator[bytes]:
     """Yield the lines of a session trace, which the Hugging Face Hub shows: a header, then messages."""
     head = {"type": "session", "harness": "hansard", "id": session.session_id}
-    yield _json({**head, "name": fold.title_of(session.metadata) or session.session_id})
+    yield _line({**head, "name": fold.title_of(session.metadata) or session.session_id})
     for turn in _turns(session):
         for said in turn.said:
             message: dict[str, Any] = {"role": said.role, "content": said.content}
@@ -328,7 +341,7 @@ def _sts(session: SharedSession) -> Iterator[bytes]:
             message["timestamp"] = int(turn.event.time.timestamp() * 1000)
             if turn.model and said.role == "assistant":
                 message["model"] = turn.model
-            yield _json({"type": "message", "message": message})
+            yield _line({"type": "message", "message": message})
 
 
 def _atif(session: SharedSession) -> Iterator[bytes]:
@@ -381,7 +394,7 @@ def _atif(session: SharedSession) -> Iterator[bytes]:
     shown = {seq for turn in turns for seq in turn.seqs}
     dropped = Counter(event.kind for event in session.history if event.seq not in shown)
     metrics = {f"total_{name}": value for name, value in _metrics(total).items() if name != "extra"}
-    yield _json(
+    yield _line(
         {
             "schema_version": "ATIF-v1.7",
             "session_id": session.session_id,
@@ -416,11 +429,6 @@ def _metrics(usage: fold.Usage) -> dict[str, Any]:
             **({"cost": format(usage.cost, "f")} if usage.cost else {}),
         },
     }
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    """Return a line of JSON. Numbers may be larger than 64 bits."""
-    return compact(as_json(value)).encode() + b"\n"
 
 
 def _parquet(session: SharedSession) -> Iterator[bytes]:

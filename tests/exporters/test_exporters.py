@@ -252,6 +252,29 @@ def test_a_table_has_a_row_for_each_message(make: Callable[..., hansard.Session]
         assert sum(row["input_tokens"] or 0 for row in rows(out)) == 22
 
 
+@pytest.mark.parametrize("hooks", [False, True])
+def test_usage_is_that_of_its_answer(*, hooks: bool) -> None:
+    """Usage is recorded after its answer, but before it by the hooks of the OpenAI Agents SDK."""
+    session = hansard.open("memory:").session("s")
+    called = {"role": "assistant", "content": "I look.", "tool_calls": [CALL]}
+    said = {"role": "assistant", "content": "No."}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "dry"}
+    session.add_message({"role": "user", "content": "Will it rain?"})
+    answers: list[list[dict[str, Any]]] = [[called, result], [said]]
+    for number, messages in enumerate(answers, 1):
+        if hooks:
+            session.record_usage(model="m", input_tokens=number)
+        session.add_messages(messages)
+        if not hooks:
+            session.record_usage(model="m", input_tokens=number)
+    session.record_usage(model="m", input_tokens=10)
+    found = {
+        row["text"]: row["input_tokens"]
+        for row in rows(b"".join(exporters.export(session, "parquet")))
+    }
+    assert found == {"Will it rain?": None, "I look.": 1, "dry": None, "No.": 12}
+
+
 def test_a_trajectory_has_the_published_shape() -> None:
     """ATIF: the published models accept it; results are in the step that called; the rest is counted."""
     store = hansard.open("memory:")
