@@ -97,7 +97,8 @@ class HansardSessionService(BaseSessionService):
         names = (name for name in (app_name, user_id, session_id) if name is not None)
         return self._prefix + "/".join(map(values.escaped, names))
 
-    async def create_session(
+    @opening.threaded
+    def create_session(
         self,
         *,
         app_name: str,
@@ -120,9 +121,6 @@ class HansardSessionService(BaseSessionService):
         key = f"adk:created:{uuid.uuid4()}"
         created = [(adk_events.CREATED, data)]
         change = _StateChange(created, key, changes["app"], changes["user"])
-        return await opening.finished(asyncio.to_thread(self._create, names, change))
-
-    def _create(self, names: _Names, change: _StateChange) -> Session:
         store, session_id = opened(self._store), self.id_of(*names)
         taken = AlreadyExistsError(f"Session with id {names.session} already exists.")
         try:
@@ -139,7 +137,8 @@ class HansardSessionService(BaseSessionService):
             raise SessionNotFoundError(f"Session {names.session} was deleted concurrently.")
         return found
 
-    async def get_session(
+    @opening.threaded
+    def get_session(
         self,
         *,
         app_name: str,
@@ -148,8 +147,7 @@ class HansardSessionService(BaseSessionService):
         config: GetSessionConfig | None = None,
     ) -> Session | None:
         """Return a conversation with its events and the state of all scopes; None if there is none."""
-        names = _Names(app_name, user_id, session_id.strip())
-        return await asyncio.to_thread(self._get, names, config)
+        return self._get(_Names(app_name, user_id, session_id.strip()), config)
 
     def _get(self, names: _Names, config: GetSessionConfig | None) -> Session | None:
         session = opened(self._store).session(self.id_of(*names))
@@ -200,13 +198,10 @@ class HansardSessionService(BaseSessionService):
         found.sort(key=lambda one: (one.last_update_time, one.user_id, one.id))
         return ListSessionsResponse(sessions=found)
 
-    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+    @opening.threaded
+    def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Move a conversation to the trash; `store.restore(id)` restores it. Shared states stay."""
-        names = _Names(app_name, user_id, session_id.strip())
-        await opening.finished(asyncio.to_thread(self._delete, names))
-
-    def _delete(self, names: _Names) -> None:
-        store = opened(self._store)
+        store, names = opened(self._store), _Names(app_name, user_id, session_id.strip())
         # First settle its changes of the shared states: afterwards its events cannot be read.
         for where in (names[:1], names[:2]):
             self._shared(self.id_of(*where)).read()

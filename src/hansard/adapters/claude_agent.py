@@ -112,16 +112,13 @@ class HansardSessionStore:
                 with suppress(hansard.InvalidEvent):  # such as a number that is too large
                     session.record_usage(**usage, key=key)
 
-    async def delete(self, key: "SessionKey") -> None:
+    @opening.threaded
+    def delete(self, key: "SessionKey") -> None:
         """Move a transcript to the trash, with those of its subagents.
 
         `store.restore(id)` restores one. Until then, or until it is purged, entries for it raise
         `SessionDeleted`.
         """
-        await opening.finished(self._delete(key))
-
-    @opening.threaded
-    def _delete(self, key: "SessionKey") -> None:
         store, session_id = opened(self._store), self.id_of(key)
         below = () if "subpath" in key else store.sessions(prefix=session_id + "/").items
         # The transcript last: after an interruption it is still listed, and can be deleted again.

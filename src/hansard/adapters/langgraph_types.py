@@ -56,10 +56,6 @@ class Guarded(SerializerProtocol):
         #: An application's hook is the application's code, and decides what it creates.
         self._hooked = serde._custom_unpack_ext_hook  # noqa: SLF001
 
-    def with_types(self, allow: Iterable[TypeLike]) -> "Guarded":
-        """Return a serializer that allows more types."""
-        return Guarded(self._serde, [*self.allowed, *allow])
-
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """Return the type and the bytes of a value; `TypeNotAllowed` if it could not be read again."""
         typed = self._serde.dumps_typed(obj)
@@ -92,7 +88,7 @@ class Guarded(SerializerProtocol):
 def guarded(serde: SerializerProtocol, allow: Iterable[TypeLike]) -> SerializerProtocol:
     """Return a serializer limited to allowed types; one that is not LangGraph's is not changed."""
     if isinstance(serde, Guarded):
-        return serde.with_types(allow)
+        return Guarded(serde._serde, [*serde.allowed, *allow])  # noqa: SLF001 - of this module
     if isinstance(serde, JsonPlusSerializer):
         return Guarded(serde, allow)
     if isinstance(serde, EncryptedSerializer):

@@ -77,11 +77,11 @@ async def aopened(store: StoreLike) -> aio.Store:
 def threaded(
     method: Callable[Concatenate[Own, Given], Answer],
 ) -> Callable[Concatenate[Own, Given], Coroutine[Any, Any, Answer]]:
-    """Make a method awaitable: it runs in another thread."""
+    """Make a method awaitable: it runs in another thread. A cancellation is raised when it has finished."""
 
     @wraps(method)
     async def awaited(self: Own, /, *args: Given.args, **named: Given.kwargs) -> Answer:
-        return await asyncio.to_thread(method, self, *args, **named)
+        return await finished(asyncio.to_thread(method, self, *args, **named))
 
     return awaited
 

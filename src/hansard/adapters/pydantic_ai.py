@@ -164,7 +164,13 @@ class SessionPersistence(AbstractCapability[Any]):
             return None
         return _SavingModel(model, self._run)
 
-    async def after_node_run(self, ctx: "Context", *, node: Any, result: Any) -> Any:
+    async def after_node_run(
+        self,
+        ctx: "Context",  # noqa: ARG002 - `live` is its history
+        *,
+        node: Any,
+        result: Any,
+    ) -> Any:
         """Store an answer when it arrives."""
         if self._run is not None:
             if isinstance(node, UserPromptNode):
