@@ -296,10 +296,6 @@ def _go_on(
     store: hansard.Store, path: str, operation: Operation, kept: dict[str, Any], done: int
 ) -> None:
     """Do the remaining steps with the same store object, then append with another."""
-    stream = kept.get("stream")
-    if stream is not None:
-        # This takes the stream's lock.
-        _in_thread(stream.flush)
     try:
         for step in operation.steps[done:]:
             stream = kept.get("stream")
@@ -309,7 +305,7 @@ def _go_on(
                     step(store, kept)
         with open_store(path) as other:
             # Each takes the locks that the struck step may have left held; another thread does not own them.
-            _in_thread(partial(_stream_words, store))
+            _in_thread(partial(_stream_words, store, kept.get("stream")))
             for each, word in ((store, "the same"), (other, "another")):
                 each.session("s").add_message({"by": word})
                 each.session(word).add_message({"by": word})
@@ -332,18 +328,21 @@ def _go_on(
         raise Wrong(f"cannot continue: {type(error).__name__}: {error}") from error
 
 
-def _stream_words(store: hansard.Store) -> None:
+def _stream_words(store: hansard.Store, struck: hansard.Stream | None) -> None:
+    if struck is not None:
+        struck.flush()
     with store.session("s").stream() as stream:
         stream.write("of another thread")
 
 
-def _in_thread(call: Callable[[], None]) -> None:
-    """Make a call in another thread, which must end."""
-    thread = threading.Thread(target=call, daemon=True)
+def _in_thread(call: Callable[[], object]) -> None:
+    """Make a call in another thread, which must end without an error."""
+    done: list[object] = []
+    thread = threading.Thread(target=lambda: done.append(call()), daemon=True)
     thread.start()
     thread.join(PATIENCE / 2)
-    if thread.is_alive():
-        raise Wrong("another thread waits for a lock that is never released")
+    if not done:
+        raise Wrong("another thread failed, or waits for a lock that is never released")
 
 
 def _check_listing(store: hansard.Store, operation: Operation, found: State) -> None:
