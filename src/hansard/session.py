@@ -30,14 +30,7 @@ if TYPE_CHECKING:
     from hansard.transfer.transcript import TranscriptPage
 
 #: The counts of a model call.
-_COUNTS: Final = (
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "calls",
-)
+_COUNTS: Final = frozenset(fold.Usage.__struct_fields__) - {"cost"}
 
 
 class Session(SessionReader):
