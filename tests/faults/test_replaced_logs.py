@@ -229,6 +229,35 @@ def test_a_log_that_is_missing_before_its_sealed_segments_is_not_begun_again(
     assert [event.seq for event in session.events()] == [1, 2, 3]
 
 
+def _forked(store: hansard.Store) -> None:
+    store.session("other").fork("s")
+
+
+def _imported(store: hansard.Store) -> None:
+    store.import_session(b"".join(store.session("other").export()), id="s")
+
+
+@pytest.mark.parametrize("begin", [_forked, _imported])
+def test_a_staged_log_does_not_continue_the_sealed_segments_of_another(
+    tmp_path: Path, path: Path, begin: Callable[[hansard.Store], None]
+) -> None:
+    """N-30, F-136, F-175: a fork or an import gets no name that has sealed segments and no log."""
+    with open_store(str(path), "os") as store:
+        store.session("other").add_message({"text": "other"})
+        session = store.session("s")
+        session.add_messages([{"text": "before"}] * 3)
+        session.compact()
+    log = _log(path)
+    log.rename(tmp_path / "kept")
+    with open_store(str(path), "os") as store:
+        with pytest.raises(Damaged, match="missing"):
+            begin(store)
+        assert not log.exists()
+        (tmp_path / "kept").rename(log)
+        assert store.session("s").messages() == [{"text": "before"}] * 3
+        assert store.verify().ok
+
+
 def test_an_append_asks_the_system_no_more_than_before(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

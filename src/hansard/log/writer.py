@@ -360,6 +360,7 @@ class LogWriter:
         if files.root.in_trash(files.name):
             # Deleted since this directory was created, or opened: the name is taken (F-36).
             raise deleted(files.session_id)
+        self._check_new()
         now = format.now()
         head, start, batch = b"", Position(0, 0, 0), WriteBatch(Position(0, 0, 0), 0)
         for append in appends:
@@ -377,13 +378,6 @@ class LogWriter:
             # The header was not written, and the next one will differ.
             self._keys.forget()
             return None
-        with disk.reporting("list", files.path, "nothing was appended"):
-            sealed, _ = sealed_files(files.directory, format.MAX_SEQ)
-        if sealed:
-            # Then the log is not new, but its last segment is missing.
-            self._keys.forget()
-            reason = f"the file is missing, but the segment before it, {sealed[-1][1]}, is there"
-            raise Damaged(files.path, 0, reason, "nothing was appended: restore the file")
         sweep(files.directory)
         content = head + b"".join(batch.lines)
         files.end = None
@@ -394,6 +388,15 @@ class LogWriter:
         self._counters.bytes += len(content)
         self._keys.upto = files.end.position
         return self._target()
+
+    def _check_new(self) -> None:
+        """Raise if there are sealed segments: then the log is not new, but its last segment is missing."""
+        files = self._files
+        with disk.reporting("list", files.path, "nothing was appended"):
+            sealed, _ = sealed_files(files.directory, format.MAX_SEQ)
+        if sealed:
+            reason = f"the file is missing, but the segment before it, {sealed[-1][1]}, is there"
+            raise Damaged(files.path, 0, reason, "nothing was appended: restore the file")
 
     def _frame(self, append: PendingAppend, batch: WriteBatch, now: bytes) -> None:
         """Check a request's conditions, and add its records to the batch."""
@@ -467,6 +470,8 @@ class LogWriter:
                 raise seq_conflict(files.session_id, expected_seq, seq)
         elif files.root.in_trash(files.name):
             raise deleted(files.session_id)
+        else:
+            self._check_new()
         files.open_parent()
         with disk.reporting("rename", files.path, "nothing was added to the store"):
             # Only the holder of the lock creates a log: there is no other that this could replace.
