@@ -22,9 +22,11 @@ from hansard.log.format import DECODE_ERRORS, Line, LogEnd, Position
 #: is read, checked and decoded takes 15 % less time than a mebibyte; the smaller window holds the last fifty
 #: messages of most sessions.
 PIECE: Final = 1 << 17
-#: The same, in the thread of a background compaction: these take 0.1 ms, and then others have their turn.
+#: The same, in the thread of a background compaction, which takes the interpreter for 0.1 ms with each of
+#: these. The pause, in seconds, lets fewer than one in a hundred concurrent appends meet such a piece; a
+#: compaction takes five times as long, 0.1 s for each MB.
 SMALL_PIECE: Final = 1 << 15
-_PAUSE: Final = 0.00005
+_PAUSE: Final = 0.001
 WINDOW: Final = 1 << 16
 
 #: Bytes that a writer reads of what others have appended: most records are shorter.
