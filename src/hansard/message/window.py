@@ -104,26 +104,23 @@ def window(
     start_on, end_on = _common(start_on), _common(end_on)
     ends, alone = _ends_of_pairs(messages)
     if end_on is not None:
-        end = _last_end(messages, ends, -1, end_on)
-        if partial and (end == 0 or end != _last_end(messages, ends, alone, end_on)):
+        end = _last_end(messages, ends, end_on)
+        if partial and end <= max(alone, 0):
             return None
         messages = messages[:end]
         ends, alone = _ends_of_pairs(messages)
     for message in head:
         limits = limits.less(message)
-    anywhere = [True] * len(messages)
-    starts = anywhere
+    starts = None
     if start_on is not None and not _begins(head, start_on):
         starts = [role_of(message) in start_on for message in messages]
     view = _View(messages, ends, alone, partial)
-    # If no message of the view may come first, the window may begin anywhere.
-    cut = _cut(view, limits, starts) or (None if partial else _cut(view, limits, anywhere))
+    cut = _cut(view, limits, starts)
     if cut is None or first is None or any(message is first for message in view.kept(cut)):
         return None if cut is None else [*head, *view.kept(cut)]
     if start_on is None or _begins([first], start_on):
-        starts = anywhere
-    limits = limits.less(first)
-    cut = _cut(view, limits, starts) or (None if partial else _cut(view, limits, anywhere))
+        starts = None
+    cut = _cut(view, limits.less(first), starts)
     return None if cut is None else [*head, first, *view.kept(cut)]
 
 
@@ -149,7 +146,7 @@ def first_messages(
             ends[call.place] = len(kept)
     if cut and kept and kept[-1].get("type") == "reasoning":
         ends[-1] = len(kept)
-    return kept[: _last_end(kept, ends, -1, end_on)]
+    return kept[: _last_end(kept, ends, end_on)]
 
 
 class _Cut(NamedTuple):
@@ -175,8 +172,9 @@ class _View(NamedTuple):
         lead = [] if cut.lead is None else [self.messages[cut.lead]]
         return [*lead, *self.messages[cut.place :]]
 
-    def legal(self, reach: int) -> Iterator[int]:
-        """Yield the places that separate nothing; none up to `reach`."""
+    def legal(self) -> Iterator[int]:
+        """Yield the places that separate nothing."""
+        reach = -1
         for place, end in enumerate(self.ends):
             # The first of these may be what reasoning led to.
             unknown = self.partial and place == 0
@@ -185,14 +183,21 @@ class _View(NamedTuple):
             reach = max(reach, end)
 
 
-def _cut(view: _View, limits: Limits, starts: Sequence[bool]) -> _Cut | None:
-    """Return where the window begins; None if earlier messages are needed, or no place is allowed."""
+#: By message, whether a window may begin with it; None: with any.
+_Starts = Sequence[bool] | None
+
+
+def _cut(view: _View, limits: Limits, starts: _Starts) -> _Cut | None:
+    """Return where the window begins; None if earlier messages are needed."""
     wanted = _wanted(view.messages, limits)
     if view.partial and (wanted == 0 or _may_begin_later(view.messages, limits, wanted)):
         return None
-    cut = _legal_cut(view, limits, wanted, starts, -1)
-    # A result without a call in these messages may have it in the earlier ones, or have none.
-    if view.partial and cut != _legal_cut(view, limits, wanted, starts, view.alone):
+    cut = _legal_cut(view, limits, wanted, starts)
+    if cut is None and not view.partial:
+        # No message may come first, so any may.
+        return _legal_cut(view, limits, wanted, None)
+    # A result without a call in these messages may have it in the earlier ones.
+    if view.partial and cut is not None and cut.place <= view.alone:
         return None
     return cut
 
@@ -203,16 +208,14 @@ def _may_begin_later(messages: Sequence[Message], limits: Limits, wanted: int) -
     return bool(starts) and len(starts) == limits.turns and starts[0] > wanted
 
 
-def _legal_cut(
-    view: _View, limits: Limits, wanted: int, starts: Sequence[bool], reach: int
-) -> _Cut | None:
+def _legal_cut(view: _View, limits: Limits, wanted: int, starts: _Starts) -> _Cut | None:
     """Return the first legal cut that fits; the last one, if none does."""
     if not view.messages or limits.messages == 0:
         return _Cut(len(view.messages))
     last = None
-    for place in view.legal(reach):
+    for place in view.legal():
         lead = None
-        if not starts[place]:
+        if starts is not None and not starts[place]:
             lead = next((at for at in range(place - 1, -1, -1) if starts[at]), None)
             if lead is None:
                 if view.partial and place >= wanted:
@@ -245,11 +248,9 @@ def _wanted(messages: Sequence[Message], limits: Limits) -> int:
     return wanted
 
 
-def _last_end(
-    messages: Sequence[Message], ends: Sequence[int], reach: int, roles: Roles | None
-) -> int:
+def _last_end(messages: Sequence[Message], ends: Sequence[int], roles: Roles | None) -> int:
     """Return the last place that separates nothing and follows a message of these roles; 0: none."""
-    found = 0
+    found, reach = 0, -1
     for place, end in enumerate(ends):
         reach = max(reach, end)
         if reach <= place and (roles is None or role_of(messages[place]) in roles):
