@@ -27,8 +27,8 @@ from hansard.backend.contract import between, streamed
 from hansard.event.kinds import MESSAGE_ADDED, SESSION_FORKED, SUMMARY_ADDED
 from hansard.message import claude_entries, origin
 from hansard.message.openai_items import items_of
-from hansard.message.parse import HIDDEN, compact, origin_of, parse, role_of
-from hansard.message.values import as_json
+from hansard.message.parse import HIDDEN, origin_of, parse, role_of
+from hansard.message.values import as_json, compact
 from hansard.state import fold, redaction
 from hansard.state.view import PARTIAL, VIEWS, Course, StreamAssembler, View, model
 from hansard.transfer.export_file import version

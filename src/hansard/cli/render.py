@@ -15,7 +15,8 @@ import msgspec
 
 import hansard
 from hansard.cli.screen import Piece, Screen, cell, many, money
-from hansard.message.parse import ContentPart, compact, parse, without_binary
+from hansard.message.parse import ContentPart, parse, without_binary
+from hansard.message.values import compact
 
 #: Maximum characters of an event's data, and of a part of a message on a terminal, without --full.
 _SHORT: Final = 160

@@ -210,8 +210,8 @@ def _explain(data: object, what: str) -> None:
             )
 
 
-def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether two JSON objects are the same JSON: 1 is not true, and a tuple is a list."""
+def equal(one: object, other: object) -> bool:
+    """Return whether two values are the same JSON: 1 is not true, and a tuple is a list."""
     return _sorted(one) == _sorted(other)
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hansard.message import origin
+from hansard.message.parse import HIDDEN, ContentPart, parse
 
 FORMAT: Final = "openai-agents"
 
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 #: Types of items that hold nothing for other readers.
 _OPAQUE: Final = frozenset({"compaction", "item_reference"})
-_ARGUMENTS: Final = ("arguments", "input", "action", "operation")
 
 ChatOf = Callable[[Mapping[str, Any]], list[origin.Message]]
 
@@ -25,26 +25,24 @@ def message_of(item: Any) -> dict[str, Any]:
     if not isinstance(item, Mapping):
         raise TypeError(f"an item must be a dict, not {type(item).__name__}")
     native = dict(item)
-    kind, role, call_id = native.get("type"), native.get("role"), native.get("call_id")
-    more: dict[str, Any] = {}
-    # A hosted tool, or a type that is still unknown: readers and the search see all of it.
-    content: Any = [native]
+    kind, role = native.get("type"), native.get("role")
     if isinstance(role, str):
-        content = native.get("content", "")
-    elif not isinstance(kind, str) or kind in _OPAQUE:
-        content = ""
-    elif kind.endswith("_output") and isinstance(call_id, str):
-        role, content = "tool", native.get("output", native.get("tools", ""))
-        more = {"tool_call_id": call_id}
-    elif kind.endswith("_call") and isinstance(call_id, str):
-        given: Any = next((native[name] for name in _ARGUMENTS if name in native), {})
-        name = native.get("name") or kind.removesuffix("_call")
-        content, more = "", {"tool_calls": [origin.call_of(call_id, name, given)]}
-    elif kind == "reasoning":
-        thought = "\n".join(_texts(native.get("summary")) + _texts(native.get("content")))
-        content = [{"type": "thinking", "thinking": thought}] if thought else ""
-    role = role if isinstance(role, str) else "assistant"
-    return origin.pack(FORMAT, native, role=role, content=content, **more)
+        return origin.pack(FORMAT, native, role=role, content=native.get("content", ""))
+    if not isinstance(kind, str) or kind in _OPAQUE:
+        return origin.pack(FORMAT, native, role="assistant", content="")
+    part = next(iter(parse(native).parts), ContentPart("data", None))
+    if part.kind == "result" and part.call_id:
+        content = "" if part.value is None else part.value
+        return origin.pack(FORMAT, native, role="tool", content=content, tool_call_id=part.call_id)
+    # A hosted tool, or a type that is still unknown: readers and the search see all of it.
+    content, calls = [native], None
+    if part.kind == "call" and part.call_id:
+        given = {} if part.value is None else part.value
+        content, calls = "", [origin.call_of(part.call_id, part.name, given)]
+    elif part.kind == "thinking":
+        hidden = part.value == HIDDEN
+        content = "" if hidden else [{"type": "thinking", "thinking": part.value}]
+    return origin.pack(FORMAT, native, role="assistant", content=content, tool_calls=calls)
 
 
 def items_of(message: dict[str, Any], chat_of: ChatOf = origin.chat) -> list[Any]:
@@ -69,11 +67,3 @@ def items_of(message: dict[str, Any], chat_of: ChatOf = origin.chat) -> list[Any
             for call in chat.get("tool_calls", ())
         ]
     return found
-
-
-def _texts(blocks: object) -> list[str]:
-    return [
-        block["text"]
-        for block in (blocks if isinstance(blocks, list) else ())
-        if isinstance(block, dict) and isinstance(block.get("text"), str) and block["text"]
-    ]

@@ -23,8 +23,11 @@ from typing import Any, Final
 
 import msgspec
 
+from hansard.event import codec
+from hansard.event.kinds import MOST
 from hansard.message import values
 from hansard.message.parse import REST, ROLES, ContentPart, ParsedMessage, Shape, origin_of, parse
+from hansard.message.values import compact
 
 Message = dict[str, Any]
 
@@ -32,10 +35,6 @@ Message = dict[str, Any]
 _AS_JSON: Final = "json:"
 #: A shorter string takes less space than the two pointers that would replace it.
 _WORTH: Final = 24
-#: Maximum count that an event of usage takes: `kinds.MOST`.
-_MOST: Final = 10**12
-#: Blocks of reasoning, which only the framework that stored them gets back.
-_THOUGHTS: Final = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoningContent"})
 
 
 def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) -> Message:
@@ -205,7 +204,7 @@ def _without(
 
 def _same(one: object, other: object) -> bool:
     """Return whether two values are the same JSON: in Python, 1 equals True and 1.0."""
-    return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return one == other and codec.equal(one, other)
 
 
 def _found(value: Any, pointer: str) -> Any:
@@ -241,11 +240,9 @@ def chat(message: Mapping[str, Any]) -> list[Message]:
         elif part.kind == "call":
             given = {} if part.value is None else part.value
             calls.append(call_of(part.call_id, part.name.strip("?"), given))
-        elif part.kind == "text":
-            texts.append(part.value)
-        elif part.kind == "data" and part.name != REST:
+        else:
             is_content = part.value is message.get("content")
-            texts.append((content_text if is_content else _block_text)(part.value))
+            texts.append(content_text(part.value) if is_content else _part_text(part))
     content = "\n".join(filter(None, texts))
     if results and not content and not calls:
         return results
@@ -280,7 +277,9 @@ def _is_hosted(message: Mapping[str, Any], part: ContentPart) -> bool:
     """Return whether the provider runs the tool."""
     if part.shape in {Shape.SERVER_BLOCK, Shape.SERVER_PART}:
         return True
-    return not part.call_id and str(message.get("type")).endswith("_call")
+    # OpenAI's have no id of a call, as an item or as a block.
+    is_block = part.kind == "call" and isinstance(message.get("content"), list)
+    return not part.call_id and (is_block or str(message.get("type")).endswith("_call"))
 
 
 def conversation(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
@@ -303,7 +302,7 @@ def conversation(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
 
 def call_of(call_id: str | None, name: str, given: object) -> Message:
     """Return a call as a chat has it; arguments that are not a string are written as JSON."""
-    arguments = given if isinstance(given, str) else values.as_text(given)
+    arguments = given if isinstance(given, str) else compact(given)
     function = {"name": name, "arguments": arguments}
     return {"id": call_id, "type": "function", "function": function}
 
@@ -325,7 +324,7 @@ def arguments_of(text: str) -> Message:
 
 def usage(model: object, counts: Mapping[str, Any], **more: Any) -> Message | None:
     """Return what to record for a call of a model, without impossible counts; None if none is left."""
-    counted = {name: n for name, n in counts.items() if type(n) is int and 0 < n <= _MOST}
+    counted = {name: n for name, n in counts.items() if type(n) is int and 0 < n <= MOST}
     return {"model": str(model or "unknown"), **counted, **more} if counted else None
 
 
@@ -337,26 +336,21 @@ def content_of(blocks: list[Any]) -> Any:
 
 
 def content_text(content: object) -> str:
-    """Return a message's content as text."""
-    if content is None or isinstance(content, str):
-        return content or ""
+    """Return a message's content as text. Blocks that are not text are named in brackets."""
     if isinstance(content, list):
-        return "\n".join(filter(None, map(_block_text, content)))
-    return values.as_text(content)
+        return "\n".join(filter(None, map(_part_text, parse({"content": content}).parts)))
+    return content if isinstance(content, str) else "" if content is None else compact(content)
 
 
-def _block_text(block: object) -> str:
-    if not isinstance(block, dict):
-        return content_text(block)
-    kind = block.get("type")
-    if kind in _THOUGHTS or (kind is None and not _THOUGHTS.isdisjoint(block)):
+def _part_text(part: ContentPart) -> str:
+    if part.kind == "text":
+        return str(part.value)
+    if part.kind == "thinking" or part.name == REST:
         return ""
-    for name in ("text", "refusal"):
-        if isinstance(block.get(name), str):
-            return str(block[name])
-    if "json" in block:
-        return values.as_text(block["json"])
-    if isinstance(kind, str) and kind:
-        return f"[{kind}]"
+    if part.kind != "data" or not isinstance(part.value, Mapping):
+        return f"[{part.name}]" if part.name else compact(part.value)
+    if "json" in part.value:
+        return compact(part.value["json"])
     # Bedrock names a block by its only member.
-    return f"[{next(iter(block))}]" if len(block) == 1 else values.as_text(block)
+    kind = part.value.get("type") or (next(iter(part.value)) if len(part.value) == 1 else None)
+    return f"[{kind}]" if isinstance(kind, str) else compact(part.value)

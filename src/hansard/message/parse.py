@@ -7,7 +7,6 @@ shown as JSON: no text of a message is left out.
 Parts hold values as given. `text` and `pretty` render them for people; strings stay verbatim.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +14,8 @@ from enum import Enum
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+
+from hansard.message.values import compact
 
 Kind = Literal["text", "thinking", "call", "result", "data"]
 Message = Mapping[str, Any]
@@ -55,7 +56,7 @@ REST: Final = "also"
 #: Members of a result that say that its call failed.
 _FAILURES: Final = frozenset({"is_error", "outcome", "status"})
 #: Members that hold a call's arguments, and a result's value, in order of preference.
-_ARGUMENTS: Final = ("arguments", "args", "input", "action")
+_ARGUMENTS: Final = ("arguments", "args", "input", "action", "operation")
 _OUTPUTS: Final = ("content", "response")
 #: Members of a block that contain an entire call, or an entire result.
 _INNER_CALLS: Final = ("function", "custom", "function_call", "functionCall", "toolUse")
@@ -228,11 +229,6 @@ def origin_of(message: Message) -> dict[str, Any] | None:
     return None
 
 
-def compact(value: object) -> str:
-    """Return a value as JSON in one line, without escapes of non-ASCII text."""
-    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-
-
 def to_json(value: object) -> str:
     """Return a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
@@ -375,8 +371,9 @@ def _block(block: object, slot: int | None = None) -> Iterator[ContentPart]:
     if kind.endswith("tool_use"):
         yield from _tool("call", block, block.get("id"), shape, slot or 0)
     elif kind.endswith("_call"):
-        named = {"name": kind.removesuffix("_call"), **block}
-        yield from _tool("call", named, block.get("call_id", block.get("id")))
+        # In LangChain, a block with an id repeats a call. In OpenAI, the id is the item's own.
+        call_id = block.get("id" if kind == "tool_call" else "call_id")
+        yield from _tool("call", {"name": kind.removesuffix("_call"), **block}, call_id)
     elif kind.endswith("tool_result"):
         # Results of a provider's tools have the tool's name in their type.
         shape = None if slot is None else shape or Shape.SERVER_BLOCK

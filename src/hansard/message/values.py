@@ -228,7 +228,7 @@ def readable(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one for each
     if isinstance(value, bytes):
         return f"[{len(value)} bytes]"
     if depth > _SHOWN:
-        return readable(as_text(value))
+        return readable(compact(value))
     if isinstance(value, dict):
         return {readable(str(name)): readable(inner, depth + 1) for name, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -236,8 +236,8 @@ def readable(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one for each
     return readable(str(value))
 
 
-def as_text(value: Any) -> str:
-    """Return a value as JSON in a string, as a chat has the arguments of a call."""
+def compact(value: Any) -> str:
+    """Return a value as JSON in one line, without escapes of non-ASCII text."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
     except RecursionError:

@@ -156,6 +156,7 @@ CHATS: dict[str, list[Json]] = {
     "block result": [chat("tool", "3", "t"), chat("user", "go on")],
     "block result of blocks": [chat("tool", "a\n[image]", "t")],
     "block of the provider's": [chat("assistant", "[web_search]")],
+    "item block of the provider's": [chat("assistant", "")],
     "entry that is not a message": [chat("assistant", "")],
     "google call": [chat("assistant", "", ("c", "f", '{"a": 1}'))],
     "google data": [chat("user", "[inline_data]")],

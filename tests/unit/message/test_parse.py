@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hansard.message.parse import HIDDEN, LABELS, compact, parse
+from hansard.message.parse import HIDDEN, LABELS, parse
+from hansard.message.values import compact
 
 Json = dict[str, Any]
 
@@ -88,6 +89,9 @@ SHAPES: dict[str, tuple[Json, str, list[tuple[str, ...]]]] = {
                 "name": "web_search", "input": {}},
             {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"url": "u"}]}]},
         "assistant", [("call", "{}", "web_search", "s"), ("result", '[{"url": "u"}]', "", "s")]),
+    "item block of the provider's": ({"role": "assistant",
+        "content": [{"type": "web_search_call", "id": "ws", "action": {"query": "q"}}]},
+        "assistant", [("call", '{"query": "q"}', "web_search", "")]),
     # Claude Code
     "entry": ({"type": "user", "uuid": "u", "message": {"role": "user", "content": "hi"}},
         "user", [("text", "hi")]),
