@@ -22,7 +22,7 @@ call always gets the same stand-in, so that a prompt does not change between tur
 
 import copy
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hansard.message.parse import GOOGLE, Shape, google_key, walk
@@ -129,19 +129,6 @@ _HOLDERS = {
 _SERVER = {Shape.SERVER_BLOCK, Shape.SERVER_PART}
 
 
-class _Answer(NamedTuple):
-    """A result that belongs into the message after its call."""
-
-    what: Any
-    #: Index of the message and slot that hold it; None for a stand-in.
-    place: int | None = None
-    slot: int | None = None
-
-
-#: Answers, by the member of the message that is to hold them.
-_Answers = dict[str, list[_Answer]]
-
-
 def repair(messages: Sequence[Message]) -> list[Message]:
     """Return the messages so that every provider accepts them; the given ones are not changed.
 
@@ -161,8 +148,8 @@ class _PairRepair:
         self._dropped: set[int] = set()
         #: Chat results, by the index of the call; stand-ins for items, by that of the item before them.
         self._replies: dict[int, list[Message]] = defaultdict(list)
-        #: Results that belong into the message after the call, by the index of the call.
-        self._answers: dict[int, _Answers] = {}
+        #: Results that belong into the message after the call, by the index of the call and their holder.
+        self._answers: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
         #: Slots whose content leaves, by message and holder.
         self._leaving: dict[tuple[int, str], set[int]] = defaultdict(set)
         #: The id of the call that an item makes, and items that answer.
@@ -192,8 +179,7 @@ class _PairRepair:
             holder = _HOLDERS[shape]
             self._leaving[place, holder].add(result.slot)
             if call is not None:
-                what = self._messages[place][holder][result.slot]
-                self._plan_answer(call, holder, _Answer(what, place, result.slot))
+                self._answers[call.place][holder].append(self._messages[place][holder][result.slot])
 
     def _plan_stand_in(self, call: Half) -> None:
         holder = _HOLDERS[call.shape]
@@ -209,10 +195,7 @@ class _PairRepair:
         if call.shape is Shape.CHAT:
             self._replies[call.place].append(made)
         else:
-            self._plan_answer(call, holder, _Answer(made))
-
-    def _plan_answer(self, call: Half, holder: str, answer: _Answer) -> None:
-        self._answers.setdefault(call.place, {}).setdefault(holder, []).append(answer)
+            self._answers[call.place][holder].append(made)
 
     def _plan_items(self, alone: set[int]) -> None:
         """Put the stand-ins for items after the run of calls and results that they belong to.
@@ -238,23 +221,19 @@ class _PairRepair:
 
     def run(self) -> list[Message]:
         """Return the repaired messages."""
-        answers: _Answers = {}
+        answers: dict[str, list[Any]] = {}
         for place, message in enumerate(self._messages):
-            rest = self._rewritten(place, {})
+            is_empty = self._rewritten(place, {}) is None
             here = {
                 holder: given
                 for holder, given in answers.items()
-                if any(answer.place == place for answer in given)
+                if _takes(message, holder) and (not is_empty or _shares(message[holder], given))
             }
-            if place in self._dropped or (rest is None and not here):
+            if place in self._dropped or (is_empty and not here):
                 continue
-            for holder, given in answers.items():
-                if holder not in here and _takes(message, holder):
-                    here[holder] = given
-                elif holder not in here:
-                    self._add(_message_of(holder, given))
-            if here:
-                rest = self._rewritten(place, here)
+            for holder in answers.keys() - here.keys():
+                self._add(_message_of(holder, answers[holder]))
+            rest = self._rewritten(place, here)
             if rest is not None:
                 self._add(rest)
             self._add(*self._replies.get(place, ()))
@@ -262,39 +241,26 @@ class _PairRepair:
         self._add(*(_message_of(holder, given) for holder, given in answers.items()))
         return self._repaired
 
-    def _rewritten(self, place: int, answers: _Answers) -> Message | None:
-        """Return a message without what leaves, and with these answers; None if empty."""
+    def _rewritten(self, place: int, answers: Mapping[str, list[Any]]) -> Message | None:
+        """Return a message without what leaves, and with these answers first; None if empty."""
         message = self._messages[place]
         changes = {}
         for holder in ("content", "parts"):
-            key = (place, holder)
-            if holder in answers or key in self._leaving:
-                held = self._refilled(place, holder, answers.get(holder, []))
-                before = message[holder]
-                if not isinstance(before, list) or [*map(id, held)] != [*map(id, before)]:
-                    changes[holder] = held
+            leaving, given = self._leaving.get((place, holder), set()), answers.get(holder, [])
+            if not leaving and not given:
+                continue
+            held = blocks(message[holder])
+            # Anthropic requires results first; Pydantic AI sorts its parts itself.
+            in_order = holder == "parts" and _is_same(
+                [held[slot] for slot in sorted(leaving)], given
+            )
+            kept = [*given, *(one for slot, one in enumerate(held) if slot not in leaving)]
+            if not in_order and not _is_same(kept, message[holder]):
+                changes[holder] = kept
         if not changes:
             return message
         changed = message | changes
         return changed if any(map(changed.get, ("content", "parts", "tool_calls"))) else None
-
-    def _refilled(self, place: int, holder: str, answers: Iterable[_Answer]) -> list[Any]:
-        leaving = self._leaving.get((place, holder), set())
-        arriving = [answer.what for answer in answers if answer.place != place]
-        staying = {answer.slot for answer in answers if answer.place == place}
-        held: list[tuple[bool, Any]] = []
-        end_of_answers = 0
-        for slot, item in enumerate(blocks(self._messages[place][holder])):
-            if slot not in leaving:
-                held.append((False, item))
-            elif slot in staying:
-                held.append((True, item))
-                end_of_answers = len(held)
-        held[end_of_answers:end_of_answers] = [(True, what) for what in arriving]
-        if holder == "content":
-            # Anthropic requires results first; Pydantic AI sorts its parts itself.
-            held.sort(key=lambda entry: not entry[0])
-        return [item for _, item in held]
 
     def _add(self, *messages: Message) -> None:
         for message in messages:
@@ -304,6 +270,14 @@ class _PairRepair:
                 if unfinished
                 else message
             )
+
+
+def _is_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return [*map(id, one)] == [*map(id, other)]
+
+
+def _shares(held: Sequence[Any], given: Sequence[Any]) -> bool:
+    return not {*map(id, held)}.isdisjoint(map(id, given))
 
 
 def _takes(message: Message, holder: str) -> bool:
@@ -321,10 +295,9 @@ def only_answers(message: Message) -> bool:
     return all(halves) and 0 < len(halves) == len(message["parts"])
 
 
-def _message_of(holder: str, answers: Iterable[_Answer]) -> Message:
-    held = [answer.what for answer in answers]
-    first = {"kind": "request"} if "part_kind" in held[0] else {"role": "user"}
-    return {**first, holder: held}
+def _message_of(holder: str, answers: list[Any]) -> Message:
+    first = {"kind": "request"} if "part_kind" in answers[0] else {"role": "user"}
+    return {**first, holder: answers}
 
 
 def blocks(content: object) -> list[Any]:
