@@ -24,7 +24,6 @@ from typing import Any, Final
 import msgspec
 
 from hansard.event import codec
-from hansard.event.kinds import MOST
 from hansard.message import values
 from hansard.message.parse import REST, ROLES, ContentPart, ParsedMessage, Shape, origin_of, parse
 from hansard.message.values import compact
@@ -33,6 +32,8 @@ Message = dict[str, Any]
 
 #: Before a pointer: its target is a string of JSON.
 _AS_JSON: Final = "json:"
+#: Maximum count that an event of usage takes: `kinds.MOST`.
+_MOST: Final = 10**12
 #: A shorter string takes less space than the two pointers that would replace it.
 _WORTH: Final = 24
 
@@ -324,7 +325,7 @@ def arguments_of(text: str) -> Message:
 
 def usage(model: object, counts: Mapping[str, Any], **more: Any) -> Message | None:
     """Return what to record for a call of a model, without impossible counts; None if none is left."""
-    counted = {name: n for name, n in counts.items() if type(n) is int and 0 < n <= MOST}
+    counted = {name: n for name, n in counts.items() if type(n) is int and 0 < n <= _MOST}
     return {"model": str(model or "unknown"), **counted, **more} if counted else None
 
 
