@@ -1,6 +1,7 @@
-"""A reference for listings: read every session from its first event to its last, without an index."""
+"""A reference for the index: read every session from its first event to its last."""
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -8,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import hansard
-from hansard import Event, SessionInfo, Store
+from hansard import Event, SessionInfo, Store, Usage
+from hansard.index import DayStats, StoreStats
 
 HOUSEKEEPING = {
     "metadata.set", "session.archived", "session.closed", "session.held", "session.released",
@@ -86,6 +88,49 @@ def parent_of(store: Store, session_id: str) -> str | None:
 def _with_children(info: SessionInfo, count: int) -> SessionInfo:
     return SessionInfo(
         **{**{f: getattr(info, f) for f in info.__struct_fields__}, "children": count}
+    )
+
+
+def stats(store: Store) -> StoreStats:
+    """Count every event of every session, without `raw_bytes`."""
+    infos = everything(store)
+    readable = [info for info in infos if not info.damaged]
+    days: dict[str, Counter[str]] = {}
+    models: dict[str, Usage] = {}
+    for info in readable:
+        days.setdefault(info.created_stamp[:10], Counter())["sessions"] += 1
+        for event in own_events(store.session(info.id)):
+            day = days.setdefault(event.stamp[:10], Counter())
+            day["events"] += 1
+            day["messages"] += event.kind == "message.added"
+            if event.kind == "usage.recorded" and "model" in event.data:
+                names = ("input_tokens", "output_tokens")
+                day["tokens"] += sum(event.data.get(name, 0) for name in names)
+                add_call(models, event.data)
+    return StoreStats(
+        sessions=len(infos),
+        archived=sum(info.archived for info in readable),
+        damaged=len(infos) - len(readable),
+        forks=sum(info.parent is not None for info in infos),
+        events=sum(day["events"] for day in days.values()),
+        messages=sum(day["messages"] for day in days.values()),
+        bytes=sum(info.bytes for info in readable),
+        days={day: DayStats(**count) for day, count in sorted(days.items())},
+        models=dict(sorted(models.items())),
+        workspaces=dict(
+            sorted(Counter(info.workspace for info in readable if info.workspace).items())
+        ),
+    )
+
+
+def add_call(models: dict[str, Usage], data: Mapping[str, Any]) -> None:
+    """Add one call of a model."""
+    used = models.get(data["model"], Usage())
+    models[data["model"]] = Usage(
+        used.calls + 1,
+        used.input_tokens + data.get("input_tokens", 0),
+        used.output_tokens + data.get("output_tokens", 0),
+        cost=used.cost + Decimal(data.get("cost") or 0),
     )
 
 

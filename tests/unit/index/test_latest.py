@@ -1,54 +1,18 @@
 """`latest` asks the index; for `children` and `prune` it proposes sessions, and the logs decide."""
 
-import random
 import re
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
 from zlib import crc32
 
-import pytest
-
 import hansard
 from tests.crashlab import faults
 from tests.unit.disk_probe import index_of
-from tests.unit.index import reference_listing
-from tests.unit.index.random_store import RandomStore
 from tests.unit.index.test_cost import logs_opened
 from tests.unit.maintenance.test_trash import say
 
 MESSAGE = {"role": "user", "content": "hello"}
-
-
-@pytest.mark.slow
-def test_the_latest_is_the_same_with_an_index_and_without(
-    tmp_path: Path, rng: random.Random
-) -> None:
-    """N-61, N-86: after random calls, a store with an index and one without agree."""
-    root = tmp_path / "store"
-    folders = [tmp_path / "work", tmp_path / "play"]
-    for folder in folders:
-        folder.mkdir()
-    with (
-        hansard.open(root, durability="os") as store,
-        hansard.open(root, read_only=True) as without,
-    ):
-        busy = RandomStore(store, rng, folders)
-        for _ in range(15):
-            busy.do(rng.choice([1, 3, 10]))
-            store.sessions()
-            for archived in (True, False):
-                for prefix in ("", "a/", "b"):
-                    for workspace in (None, *folders):
-                        found, expected = (
-                            one.latest(archived=archived, prefix=prefix, workspace=workspace)
-                            for one in (store, without)
-                        )
-                        assert (found and found.id) == (expected and expected.id)
-            for info in reference_listing.everything(store):
-                expected_children = without.session(info.id).children()
-                assert store.session(info.id).children() == expected_children
-                assert len(expected_children) == info.children
 
 
 def falsify(root: Path, session_id: str, old: str, new: str, **columns: object) -> None:

@@ -1,4 +1,4 @@
-"""`store.sessions` and `store.count` agree with the logs, by every filter, order and page."""
+"""Listings, counts, sums and the latest session agree with the logs, by every filter, order and page."""
 
 import random
 from collections.abc import Callable
@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import hansard
 from hansard import Page, SessionInfo, Store
+from hansard.index import StoreStats
 from tests.unit.disk_probe import index_of
 from tests.unit.index import reference_listing
 from tests.unit.index.random_store import IDS, KEYS, TITLES, VALUES, RandomStore
@@ -51,11 +53,15 @@ def some_filter(
 
 
 def compare(rng: random.Random, store: Store, folders: list[Path], *others: Store) -> None:
-    """Compare listings, counts and pages with a reading of every session."""
+    """Compare all answers of the index with a reading of every session."""
     known = reference_listing.everything(store)
-    assert store.sessions().items == known
-    for other in others:
-        assert other.sessions().items == known
+    stats = reference_listing.stats(store)
+    for one in (store, *others):
+        assert one.sessions().items == known
+        assert msgspec.structs.replace(one.stats(), raw_bytes=0) == stats
+    for info in known:
+        forks = [fork.id for fork in known if fork.parent == info.id]
+        assert store.session(info.id).children() == forks
     for _ in range(6):
         asked = some_filter(rng, known, folders)
         expected = reference_listing.listing(known, **asked)
@@ -64,19 +70,26 @@ def compare(rng: random.Random, store: Store, folders: list[Path], *others: Stor
         assert reference_listing.pages(store.sessions, limit, **asked) == expected, asked
         counted = {name: value for name, value in asked.items() if name != "order"}
         assert store.count(**counted) == len(expected), asked
+        wanted = {name: asked[name] for name in ("prefix", "workspace") if name in asked}
+        newest = reference_listing.listing(known, **wanted, order="-updated")
+        for archived in (True, False):
+            ids = [info.id for info in newest if archived or not info.archived]
+            latest = store.latest(**wanted, archived=archived)
+            assert (latest and latest.id) == (ids[0] if ids else None), asked
         for other in others:
             assert other.sessions(**asked).items == expected, asked
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "os"])
-def test_a_listing_agrees_with_the_logs(
+def test_an_index_agrees_with_the_logs(
     kind: str, tmp_path: Path, rng: random.Random, folders: list[Path]
 ) -> None:
-    """N-35, N-53, N-76, N-86: after random calls, and without its index, a listing agrees with the logs."""
+    """N-35, N-53, N-61, N-76, N-86: after random calls, and after it was removed, it agrees with the logs."""
     root = tmp_path / "store"
     where = "memory:" if kind == "memory" else root
     with hansard.open(where, durability="os") as store, ExitStack() as stack:
+        assert store.stats() == StoreStats()
         busy = RandomStore(store, rng, folders)
         others = [
             stack.enter_context(hansard.open(root, read_only=read_only, durability="os"))
@@ -85,8 +98,7 @@ def test_a_listing_agrees_with_the_logs(
         for turn in range(16):
             busy.do(rng.choice([0, 1, 1, 2, 15]))
             compare(rng, store, folders, *others)
-            part = store.scoped("a/")
-            assert part.sessions().items == reference_listing.everything(part)
+            compare(rng, store.scoped("a/"), folders)
             if kind == "os" and turn % 6 == 3:
                 for path in root.glob("index*"):
                     path.unlink()

@@ -1,93 +1,9 @@
-"""`store.stats` agrees with counting every event, after any history."""
+"""`store.stats`: sizes, usage and calls of tools. `test_listing` compares it with counting every event."""
 
-import random
-from collections import Counter
-from decimal import Decimal
 from pathlib import Path
 
-import pytest
-
 import hansard
-from hansard import Store, Usage
-from hansard.index import DayStats, StoreStats
-from tests.unit.disk_probe import index_of
-from tests.unit.index import reference_listing
-from tests.unit.index.random_store import RandomStore
-
-
-def counted(store: Store) -> StoreStats:
-    """Count every event of every session, without `raw_bytes`."""
-    infos = reference_listing.everything(store)
-    readable = [info for info in infos if not info.damaged]
-    days: dict[str, Counter[str]] = {}
-    models: dict[str, Usage] = {}
-    for info in readable:
-        days.setdefault(info.created_stamp[:10], Counter())["sessions"] += 1
-        for event in reference_listing.own_events(store.session(info.id)):
-            day = days.setdefault(event.stamp[:10], Counter())
-            day["events"] += 1
-            day["messages"] += event.kind == "message.added"
-            if event.kind == "usage.recorded" and "model" in event.data:
-                names = ("input_tokens", "output_tokens")
-                day["tokens"] += sum(event.data.get(name, 0) for name in names)
-                add(models, event)
-    return StoreStats(
-        sessions=len(infos),
-        archived=sum(info.archived for info in readable),
-        damaged=len(infos) - len(readable),
-        forks=sum(reference_listing.parent_of(store, info.id) is not None for info in infos),
-        events=sum(day["events"] for day in days.values()),
-        messages=sum(day["messages"] for day in days.values()),
-        bytes=sum(info.bytes for info in readable),
-        days={day: DayStats(**count) for day, count in sorted(days.items())},
-        models=dict(sorted(models.items())),
-        workspaces=dict(
-            sorted(Counter(info.workspace for info in readable if info.workspace).items())
-        ),
-    )
-
-
-def add(models: dict[str, Usage], event: hansard.Event) -> None:
-    """Add one call of a model."""
-    data = event.data
-    used = models.get(data["model"], Usage())
-    models[data["model"]] = Usage(
-        used.calls + 1,
-        used.input_tokens + data.get("input_tokens", 0),
-        used.output_tokens + data.get("output_tokens", 0),
-        cost=used.cost + Decimal(data.get("cost") or 0),
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "os"])
-def test_stats_agree_with_the_events(kind: str, tmp_path: Path, rng: random.Random) -> None:
-    """After random calls, each event counts once, in the store and in a scoped store."""
-    root = tmp_path / "store"
-    with hansard.open("memory:" if kind == "memory" else root, durability="os") as store:
-        assert store.stats() == StoreStats()
-        assert store.stats().compression == 1.0
-        busy = RandomStore(store, rng, [tmp_path])
-        for turn in range(12):
-            busy.do(rng.choice([1, 1, 2, 15]))
-            for part in (store, store.scoped("a/")):
-                found = part.stats()
-                expected = counted(part)
-                assert same(found, expected)
-            some = store.stats(prefix="b/")
-            assert some.sessions == store.count(prefix="b/")
-            if kind == "os" and turn % 5 == 3:
-                index_of(root).unlink()
-        with hansard.open("memory:" if kind == "memory" else root, read_only=True) as reader:
-            assert kind == "memory" or same(reader.stats(), counted(reader))
-
-
-def same(found: StoreStats, expected: StoreStats) -> bool:
-    """Compare two results, without `raw_bytes`."""
-    names = [name for name in StoreStats.__struct_fields__ if name != "raw_bytes"]
-    for name in names:
-        assert getattr(found, name) == getattr(expected, name), name
-    return found.raw_bytes >= 0
+from hansard import Store
 
 
 def test_compaction_does_not_change_raw_bytes(tmp_path: Path) -> None:
