@@ -15,15 +15,12 @@ from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
 
 
-@pytest.fixture
-def unnotified(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send no notifications: they have their own connection and time."""
-    monkeypatch.setattr(Notifier, "tell", lambda *_: None)
-
-
-@pytest.mark.usefixtures("unnotified")
-def test_an_append_is_one_round_trip(url: str, proxy: Proxy) -> None:
+def test_an_append_is_one_round_trip(
+    url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One event, a batch, a key and an expected seq cost one round trip each, once they are prepared."""
+    # Notifications have their own connection and time.
+    monkeypatch.setattr(Notifier, "tell", lambda *_: None)
     # With one connection, since statements are prepared on each.
     with hansard.open(f"{proxy.through(url)}?connections=1") as store:
         session = store.session("s")
@@ -41,28 +38,6 @@ def test_an_append_is_one_round_trip(url: str, proxy: Proxy) -> None:
             turn(number)
         assert proxy.round_trips - before == 4 * 5
         assert session.seq == 35
-
-
-@pytest.mark.usefixtures("unnotified")
-@pytest.mark.parametrize("key", [None, "k"])
-@pytest.mark.parametrize("lost", ["answer", "question"])
-def test_a_lost_request_or_answer_is_stored_once(
-    url: str, proxy: Proxy, lost: str, key: str | None
-) -> None:
-    """N-56: an append whose request or answer is lost is retried, and stored once.
-
-    Also without the caller's key, as a batch, and with an expected seq.
-    """
-    with hansard.open(proxy.through(url)) as store:
-        session = store.session("s")
-        session.add_message(message("first"))
-        getattr(proxy, f"lose_{lost}")()
-        events = session.add_messages([message("a"), message("b")], key=key, expected_seq=1)
-        assert proxy.lost.is_set()
-        assert [event.seq for event in events] == [2, 3]
-        assert list(session.events())[1:] == events
-        assert [event.key for event in events] == [key, None]
-        assert contents(store) == ["first", "a", "b"]
 
 
 def test_a_statement_that_still_runs_is_not_stored_twice(
@@ -92,19 +67,18 @@ def test_a_statement_that_still_runs_is_not_stored_twice(
         assert list(direct.session("s").events())[1:] == events
 
 
-def test_threads_share_statements(url: str) -> None:
+def test_threads_share_statements(url: str, store: hansard.Store) -> None:
     """N-16: 16 threads × 25 appends to one session take fewer transactions; each is stored once."""
-    with hansard.open(url) as store:
 
-        def write(name: int) -> list[int]:
-            session = store.session("s")
-            return [session.add_message(message([name, turn])).seq for turn in range(25)]
+    def write(name: int) -> list[int]:
+        session = store.session("s")
+        return [session.add_message(message([name, turn])).seq for turn in range(25)]
 
-        given = together([partial(write, name) for name in range(16)])
-        assert sorted(seq for seqs in given for seq in seqs) == list(range(1, 401))
-        found = dict(enumerate(contents(store), 1))
-        for name, seqs in enumerate(given):
-            assert [found[seq] for seq in seqs] == [[name, turn] for turn in range(25)]
+    given = together([partial(write, name) for name in range(16)])
+    assert sorted(seq for seqs in given for seq in seqs) == list(range(1, 401))
+    found = dict(enumerate(contents(store), 1))
+    for name, seqs in enumerate(given):
+        assert [found[seq] for seq in seqs] == [[name, turn] for turn in range(25)]
     ((events, statements),) = sql(
         url, "SELECT count(*), count(DISTINCT xmin::text) FROM hansard.events"
     )
@@ -112,32 +86,31 @@ def test_threads_share_statements(url: str) -> None:
     assert statements < 300
 
 
-def test_parent_and_child_use_one_store(url: str) -> None:
+def test_parent_and_child_use_one_store(store: hansard.Store) -> None:
     """After a fork both append, read and list through one store; the child closes only its own."""
-    with hansard.open(url) as store:
-        session = store.session("s")
-        session.add_message(message("before"))
-        assert store.count() == 1
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                for turn in range(10):
-                    session.add_message(message(["child", turn]))
-                code = 0 if len(session.messages()) >= 11 and store.count() == 1 else 2
-                store.close()
-            finally:
-                os._exit(code)
-        for turn in range(10):
-            session.add_message(message(["parent", turn]))
-        _, status = os.waitpid(pid, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-        session.add_message(message("after"))
-        found = contents(store)
-        assert len(found) == 22
-        pairs = [one for one in found if isinstance(one, list)]
-        for who in ("child", "parent"):
-            assert [found[1] for found in pairs if found[0] == who] == list(range(10))
+    session = store.session("s")
+    session.add_message(message("before"))
+    assert store.count() == 1
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            for turn in range(10):
+                session.add_message(message(["child", turn]))
+            code = 0 if len(session.messages()) >= 11 and store.count() == 1 else 2
+            store.close()
+        finally:
+            os._exit(code)
+    for turn in range(10):
+        session.add_message(message(["parent", turn]))
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    session.add_message(message("after"))
+    found = contents(store)
+    assert len(found) == 22
+    pairs = [one for one in found if isinstance(one, list)]
+    for who in ("child", "parent"):
+        assert [found[1] for found in pairs if found[0] == who] == list(range(10))
 
 
 def test_sizes_of_concurrent_appends_are_all_counted(store: hansard.Store) -> None:

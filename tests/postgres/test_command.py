@@ -124,10 +124,9 @@ def test_the_doctor_names_settings_that_lose_data(careful: Server) -> None:
     careful.set(synchronous_standby_names="", synchronous_commit="on")
 
 
-def test_the_doctor_reports_a_server_without_fsync(url: str) -> None:
+def test_the_doctor_reports_a_server_without_fsync(store: hansard.Store) -> None:
     """A server with fsync = off is a problem."""
-    with hansard.open(url) as store:
-        found = store.diagnose()
+    found = store.diagnose()
     assert [
         diagnostic.code for diagnostic in found.diagnostics if diagnostic.severity == "problem"
     ] == ["fsync-off"]
@@ -142,10 +141,9 @@ def test_compact_rewrites_the_tables(url: str) -> None:
     assert "tables rewritten" in done.out
 
 
-def test_a_store_of_another_version_is_refused(url: str) -> None:
+def test_a_store_of_another_version_is_refused(url: str, store: hansard.Store) -> None:
     """N-44, N-84: tables of another version are refused, by `doctor --migrate` too; it changes no others."""
-    with hansard.open(url) as store:
-        store.session("s").add_message(message("x"))
+    store.session("s").add_message(message("x"))
     words = ["-s", with_password(url), "doctor", "--migrate"]
     (done,) = batch([{"words": words}])
     assert "version" in done.out

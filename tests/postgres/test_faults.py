@@ -13,7 +13,7 @@ import pytest
 import hansard
 from hansard.backend.postgres.server_errors import ConnectionLost
 from tests.crashlab import histories
-from tests.postgres.helpers import message, sql, wait_for
+from tests.postgres.helpers import message, sql, wait_for, wait_for_waiters
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
 
@@ -65,26 +65,28 @@ def test_a_history_of_many_processes_adds_up(
 
 @pytest.mark.parametrize("direction", ["question", "answer"])
 def test_a_connection_cut_at_any_byte_stores_each_append_once(
-    server: Server, url: str, direction: str, rng: random.Random
+    proxy: Proxy, url: str, direction: str, rng: random.Random
 ) -> None:
-    """N-56: cut after any number of bytes of requests or answers, each append is stored once."""
-    with Proxy(server.port) as way, hansard.open(way.through(url)) as store:
+    """N-56: cut after any number of bytes of requests or answers, each append is stored once.
+
+    With and without the caller's key, an expected seq, and several events.
+    """
+    expected: list[hansard.Event] = []
+    with hansard.open(proxy.through(url)) as store:
         session = store.session("s")
-        expected: list[str] = []
         for number in range(30):
-            way.cut_after(rng.randrange(400), direction)
-            texts = [f"{number} {place}" for place in range(rng.randrange(1, 4))]
+            proxy.cut_after(rng.randrange(400) if number % 5 else 0, direction)
+            said = [message(f"{number} {place}") for place in range(rng.randrange(1, 4))]
             key = rng.choice([None, f"k{number}"])
             at = rng.choice([None, len(expected)])
-            events = session.add_messages(
-                [message(text) for text in texts], key=key, expected_seq=at
-            )
-            expected += texts
-            assert events[-1].seq == len(expected)
-        way.cut_after(1 << 40, direction)
-        assert way.cuts >= 5
+            events = session.add_messages(said, key=key, expected_seq=at)
+            assert [event.message for event in events] == said
+            assert events[0].key == key
+            expected += events
+        proxy.cut_after(1 << 40, direction)
+        assert proxy.cuts >= 5
     with hansard.open(url) as store:
-        assert [said["content"] for said in store.session("s").messages()] == expected
+        assert list(store.session("s").events()) == expected
 
 
 @pytest.mark.slow
@@ -160,7 +162,7 @@ def test_failover_to_a_synchronous_standby_loses_nothing(pair: tuple[Server, Ser
         assert sum(store.session(id).seq for id in ("s0", "s1")) == len(told)
 
 
-def test_an_exhausted_pool_is_an_error(url: str) -> None:
+def test_an_exhausted_pool_is_an_error(url: str, server: Server) -> None:
     """N-25: with every connection in use, a call waits for `patience` seconds, and raises."""
     with hansard.open(f"{url}?connections=1&patience=0.4") as store:
         store.session("s").add_message(message("first"))
@@ -171,11 +173,7 @@ def test_an_exhausted_pool_is_an_error(url: str) -> None:
                 target=lambda: done.append(store.session("s").add_message(message("second")))
             )
             waiting.start()
-            ask = (
-                "SELECT count(*) FROM pg_stat_activity "
-                "WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            )
-            wait_for(lambda: sql(url, ask) == [(1,)])
+            wait_for_waiters(server, 1)
             with pytest.raises(hansard.BackendUnavailable, match="all 1 connections") as caught:
                 store.session("other").add_message(message("no"))
             assert "connections=" in str(caught.value)
@@ -283,31 +281,30 @@ def test_a_deletion_that_finds_a_session_deleted_says_so_although_it_is_restored
 
 
 def test_a_compaction_whose_answer_is_lost_counts_its_bytes_once(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str, store: hansard.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are rewritten again after a lost commit, and the session is as large as its rows."""
-    with hansard.open(url) as store:
-        session = store.session("s")
-        session.add_messages([message("x" * 1000), message("y")])
-        session.redact(1)
-        connections = store._backend.connections  # type: ignore[attr-defined] # PostgreSQL's
-        transaction = connections.transaction
-        lost: list[bool] = []
+    session = store.session("s")
+    session.add_messages([message("x" * 1000), message("y")])
+    session.redact(1)
+    connections = store._backend.connections  # type: ignore[attr-defined] # PostgreSQL's
+    transaction = connections.transaction
+    lost: list[bool] = []
 
-        @contextlib.contextmanager
-        def losing() -> Iterator[object]:
-            with transaction() as connection:
-                yield connection
-            if not lost:
-                lost.append(True)
-                raise ConnectionLost(hansard.BackendUnavailable("the answer to the commit"))
+    @contextlib.contextmanager
+    def losing() -> Iterator[object]:
+        with transaction() as connection:
+            yield connection
+        if not lost:
+            lost.append(True)
+            raise ConnectionLost(hansard.BackendUnavailable("the answer to the commit"))
 
-        monkeypatch.setattr(connections, "transaction", losing)
-        session.compact()
-        assert lost
-        stored = sql(url, "SELECT sum(octet_length(data))::bigint FROM hansard.events")
-        assert sql(url, "SELECT bytes FROM hansard.sessions") == stored
-        assert store.sessions().items[0].bytes == stored[0][0]
+    monkeypatch.setattr(connections, "transaction", losing)
+    session.compact()
+    assert lost
+    stored = sql(url, "SELECT sum(octet_length(data))::bigint FROM hansard.events")
+    assert sql(url, "SELECT bytes FROM hansard.sessions") == stored
+    assert store.sessions().items[0].bytes == stored[0][0]
 
 
 def test_a_key_of_another_append_is_refused_after_a_lost_answer(proxy: Proxy, url: str) -> None:
@@ -324,29 +321,30 @@ def test_a_key_of_another_append_is_refused_after_a_lost_answer(proxy: Proxy, ur
 
 @pytest.mark.parametrize("to_server", [True, False])
 def test_an_interrupted_copy_continues(
-    server: Server, url: str, tmp_path: Path, rng: random.Random, to_server: bool
+    proxy: Proxy,
+    url: str,
+    store: hansard.Store,
+    tmp_path: Path,
+    rng: random.Random,
+    to_server: bool,
 ) -> None:
     """N-84: a copy in either direction, cut again and again, ends with equal events."""
-    with (
-        Proxy(server.port) as way,
-        hansard.open(tmp_path / "files", durability="os") as files,
-        hansard.open(url) as direct,
-    ):
-        source, target = (files, direct) if to_server else (direct, files)
+    with hansard.open(tmp_path / "files", durability="os") as files:
+        source, target = (files, store) if to_server else (store, files)
         for number in range(4):
             session = source.session(f"s{number}")
             session.add_messages([message("x" * 400) for _ in range(40)], key="k")
             session.fork(f"s{number}-b", at=20).add_message(message("fork"))
         failures = 0
         for _ in range(8):
-            way.cut_after(rng.randrange(20_000, 90_000), rng.choice(["question", "answer"]))
+            proxy.cut_after(rng.randrange(20_000, 90_000), rng.choice(["question", "answer"]))
             try:
-                with hansard.open(f"{way.through(url)}?patience=0") as cut:
+                with hansard.open(f"{proxy.through(url)}?patience=0") as cut:
                     pair = (files, cut) if to_server else (cut, files)
                     failures += bool(pair[0].copy_to(pair[1]).failed)
             except hansard.HansardError:
                 failures += 1
-        way.cut_after(1 << 40, "answer")
+        proxy.cut_after(1 << 40, "answer")
         assert failures
         assert source.copy_to(target).failed == {}
         for info in source.sessions().items:

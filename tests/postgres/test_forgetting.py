@@ -53,19 +53,18 @@ def test_a_second_compactor_waits_for_the_first(url: str) -> None:
             assert second.result(PATIENCE).blanked == 1
 
 
-def test_verify_reports_a_row_that_holds_a_key_twice(url: str) -> None:
+def test_verify_reports_a_row_that_holds_a_key_twice(url: str, store: hansard.Store) -> None:
     """F-13: another program wrote a duplicate key into a row: `verify` names it, and scrub removes it."""
-    with hansard.open(url) as store:
-        session = store.session("s")
-        session.add_messages([message("first"), message("second")])
-        twice = f'{{"message":{{"content":"{SECRET}","content":"x"}}}}'
-        sql(url, "UPDATE hansard.events SET data = %s WHERE seq = 2", twice)
-        (finding,) = session.verify().damage
-        assert "event 2: duplicate key 'content'" in finding.reason
-        assert len(session.scrub().events) == 1
-        session.compact()
-        assert session.verify().ok
-        assert rows_with(url, SECRET) == {}
+    session = store.session("s")
+    session.add_messages([message("first"), message("second")])
+    twice = f'{{"message":{{"content":"{SECRET}","content":"x"}}}}'
+    sql(url, "UPDATE hansard.events SET data = %s WHERE seq = 2", twice)
+    (finding,) = session.verify().damage
+    assert "event 2: duplicate key 'content'" in finding.reason
+    assert len(session.scrub().events) == 1
+    session.compact()
+    assert session.verify().ok
+    assert rows_with(url, SECRET) == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -134,42 +133,40 @@ def test_vacuum_fails_for_a_role_that_is_not_the_owner(server: Server) -> None:
         store.compact(vacuum=True)
 
 
-def test_parts_of_a_redacted_message_are_erased(url: str) -> None:
+def test_parts_of_a_redacted_message_are_erased(url: str, store: hansard.Store) -> None:
     """The parts of a redacted message are erased; those of another one stay, and show it unfinished."""
-    with hansard.open(url) as store:
-        for name in ("plain", "redacted"):
-            with store.session(name).stream(gather=0, role="assistant") as stream:
-                stream.write("one piece and ")
-                stream.write("another piece")
-        store.session("redacted").redact(3)
-        before = store.session("plain").messages(at=1)
-        assert [one["content"] for one in before] == ["one piece and "]
-        report = store.compact()
-        assert (report.sessions, report.blanked) == (1, 3)
-        assert store.session("plain").messages(at=1) == before
-        assert store.session("redacted").messages() == []
-        rows = sql(
-            url,
-            "SELECT s.id, count(*) FROM hansard.events AS e JOIN hansard.sessions AS s USING (session) "
-            "WHERE e.data LIKE '%piece%' GROUP BY s.id",
-        )
-        assert rows == [("plain", 3)]
-        assert store.verify().ok
+    for name in ("plain", "redacted"):
+        with store.session(name).stream(gather=0, role="assistant") as stream:
+            stream.write("one piece and ")
+            stream.write("another piece")
+    store.session("redacted").redact(3)
+    before = store.session("plain").messages(at=1)
+    assert [one["content"] for one in before] == ["one piece and "]
+    report = store.compact()
+    assert (report.sessions, report.blanked) == (1, 3)
+    assert store.session("plain").messages(at=1) == before
+    assert store.session("redacted").messages() == []
+    rows = sql(
+        url,
+        "SELECT s.id, count(*) FROM hansard.events AS e JOIN hansard.sessions AS s USING (session) "
+        "WHERE e.data LIKE '%piece%' GROUP BY s.id",
+    )
+    assert rows == [("plain", 3)]
+    assert store.verify().ok
 
 
-def test_rows_that_another_program_deleted_are_damage(url: str) -> None:
+def test_rows_that_another_program_deleted_are_damage(url: str, store: hansard.Store) -> None:
     """N-31, N-34: reading raises, verify names the event, and the listing flags the session."""
-    with hansard.open(url) as store:
-        session = store.session("s")
-        session.add_messages([message(str(number)) for number in range(5)])
-        sql(url, "DELETE FROM hansard.events WHERE seq = 3")
-        for call in (session.messages, lambda: list(session.events())):
-            with pytest.raises(hansard.Damaged, match="missing"):
-                call()
-        (finding,) = session.verify().findings
-        assert finding.reason == "event 3 is missing"
-        (info,) = store.sessions().items
-        assert info.damaged
+    session = store.session("s")
+    session.add_messages([message(str(number)) for number in range(5)])
+    sql(url, "DELETE FROM hansard.events WHERE seq = 3")
+    for call in (session.messages, lambda: list(session.events())):
+        with pytest.raises(hansard.Damaged, match="missing"):
+            call()
+    (finding,) = session.verify().findings
+    assert finding.reason == "event 3 is missing"
+    (info,) = store.sessions().items
+    assert info.damaged
 
 
 def test_a_later_checkpoint_does_not_count_after_a_restore(
