@@ -71,10 +71,6 @@ class Proxy:
         """Cut the next connection on which the server answers: the statement ran, and its answer is lost."""
         self.cut_after(0, "answer")
 
-    def lose_question(self) -> None:
-        """Cut the next connection on which the client sends something: the server never gets it."""
-        self.cut_after(0, "question")
-
     def cut(self, *, server: bool = True) -> None:
         """Cut all connections. `server=False`: only the clients', so that the server finishes its work."""
         with self._mutex:

@@ -2,10 +2,9 @@
 
 import random
 import signal
-from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
-import pytest
 
 import hansard
 from hansard.backend.postgres.backend import PostgresBackend
@@ -15,6 +14,7 @@ from hansard.state.fork_graph import ForkGraph
 from tests.postgres.helpers import contents, message, program, wait_for_waiters
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
+from tests.unit.index.random_store import RandomStore
 
 _APPEND = """
 import sys, hansard
@@ -87,28 +87,13 @@ def test_a_connection_given_back_while_the_store_closes_is_closed(url: str) -> N
     store.close()
 
 
-@pytest.fixture
-def varied(url: str, rng: random.Random) -> Iterator[hansard.Store]:
-    """Return a store with sessions of many kinds: long, forked, compacted, redacted, deleted."""
-    with hansard.open(url, durability="os") as store:
-        for number in range(30):
-            session = store.session(f"s{number}")
-            session.add_messages([message("word " * rng.randint(1, 60))] * rng.randint(1, 12))
-            if number % 5 == 0:
-                session.set_metadata(title=f"title {number}")
-            if number % 7 == 0:
-                session.redact(1)
-            if number % 6 == 0:
-                session.fork(f"f{number}")
-        store.session("long").add_messages([message(number) for number in range(1100)])
-        store.session("s3").compact()
-        store.delete("s4")
-        yield store
-
-
-def test_prefetched_sessions_are_equal_to_others(varied: hansard.Store) -> None:
+def test_prefetched_sessions_are_equal_to_others(
+    store: hansard.Store, rng: random.Random, tmp_path: Path
+) -> None:
     """Each session is described equally, whether it was read alone or prefetched, in any order."""
-    backend = varied._backend
+    RandomStore(store, rng, [tmp_path]).do(120)
+    store.session("long").add_messages([message(number) for number in range(1100)])
+    backend = store._backend
     ids = sorted(backend.ids())
     ahead = backend.prefetch(ids)
     for session_id in [*ids, *reversed(ids)]:

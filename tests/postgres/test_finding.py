@@ -161,8 +161,8 @@ def test_a_listing_survives_a_lost_connection(url: str, proxy: Proxy) -> None:
         say(store, "x", session="a")
         assert store.count() == 1
         say(store, "y", session="b")
-        for lose in (proxy.lose_answer, proxy.lose_question):
-            lose()
+        for direction in ("answer", "question"):
+            proxy.cut_after(0, direction)
             assert [info.id for info in store.sessions().items] == ["a", "b"]
             assert proxy.lost.is_set()
         proxy.cut()

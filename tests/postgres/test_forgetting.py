@@ -16,16 +16,6 @@ from tools.crash.erasure import leaks
 SECRET = "the-secret-of-the-house"  # noqa: S105 - a message
 
 
-def rows_with(url: str, text: str) -> dict[str, int]:
-    """Return, by table, the number of rows that contain a text."""
-    likes = [f"%{text}%", f"%{text.encode().hex()}%"]
-    found = {}
-    for table in ("sessions", "events", "checkpoints"):
-        query = f"SELECT count(*) FROM hansard.{table} AS t WHERE t::text LIKE ANY(%s)"  # noqa: S608
-        ((found[table],),) = sql(url, query, likes)
-    return {table: count for table, count in found.items() if count}
-
-
 def test_a_second_compactor_waits_for_the_first(url: str) -> None:
     """As on files: a compaction waits for another up to `lock_timeout`, and then raises `LockTimeout`."""
     ask = (
@@ -64,7 +54,8 @@ def test_verify_reports_a_row_that_holds_a_key_twice(url: str, store: hansard.St
     assert len(session.scrub().events) == 1
     session.compact()
     assert session.verify().ok
-    assert rows_with(url, SECRET) == {}
+    # The bytes of old rows stay in the files until these are rewritten.
+    assert {found.rpartition(": ")[2] for found in leaks(url, SECRET)} <= {"file"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
