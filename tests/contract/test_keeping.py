@@ -87,24 +87,22 @@ def test_a_deleted_session_is_gone(context: Context) -> None:
     context.backend.delete("s")
     assert list(context.backend.ids()) == ["other"]
     for handle in (log, context.log()):
-        _all_calls_raise_deleted(handle)
+        _all_calls_raise(SessionDeleted, handle)
     assert contents(everything(context.log("other"))) == ["stays"]
 
 
-def _all_calls_raise_deleted(log: Log) -> None:
-    calls: dict[str, Callable[[], object]] = {
-        "append": lambda: append(log, [message("no")]),
-        "append with a key": lambda: append(log, [message("no")], key="k0"),
-        "append with new_only": lambda: append(log, [message("no")], new_only=True),
-        "reader": log.reader,
-        "read": lambda: list(log.reader().read()),
-        "read back": lambda: list(log.reader().read(back=True)),
-        "controls": lambda: log.reader().controls(),
-        "wait": lambda: log.wait(100, _SOON),
-        "verify": log.verify,
-    }
-    for call in calls.values():
-        with pytest.raises(SessionDeleted):
+def _all_calls_raise(error: type[Exception], log: Log, *more: Callable[[], object]) -> None:
+    for call in (
+        lambda: append(log, [message("no")]),
+        lambda: append(log, [message("no")], key="k0"),
+        lambda: append(log, [message("no")], new_only=True),
+        log.reader,
+        lambda: log.wait(100, _SOON),
+        log.verify,
+        log.sync,
+        *more,
+    ):
+        with pytest.raises(error):
             call()
 
 
@@ -197,29 +195,20 @@ def test_a_closed_backend_says_so(context: Context) -> None:
     append(audit, [message("a")])
     context.backend.close()
     context.backend.close()
-    calls: dict[str, Callable[[], object]] = {
-        "append": lambda: append(log, [message("b")]),
-        "reader": log.reader,
-        "read": lambda: list(log.reader().read()),
-        "read back": lambda: list(log.reader().read(back=True)),
-        "controls": lambda: log.reader().controls(),
-        "wait": lambda: log.wait(1, _SOON),
-        "verify": log.verify,
-        "ids": lambda: list(context.backend.ids()),
-        "delete": lambda: context.backend.delete("s"),
-        "restore": lambda: context.backend.restore("s"),
-        "probe": context.backend.probe,
-        "sync": log.sync,
-        "reader for forks": ancestor.reader,
-        "trash": lambda: list(context.backend.ids(trash=True)),
-        "stamps": context.backend.stamps,
-        "purge": lambda: context.backend.purge("s"),
-        "read the audit log": audit.reader,
-        "append to the audit log": lambda: append(audit, [message("b")]),
-    }
-    for call in calls.values():
-        with pytest.raises(Closed):
-            call()
+    _all_calls_raise(
+        Closed,
+        log,
+        lambda: list(context.backend.ids()),
+        lambda: list(context.backend.ids(trash=True)),
+        lambda: context.backend.delete("s"),
+        lambda: context.backend.restore("s"),
+        lambda: context.backend.purge("s"),
+        context.backend.probe,
+        context.backend.stamps,
+        ancestor.reader,
+        audit.reader,
+        lambda: append(audit, [message("b")]),
+    )
 
 
 @two_handles
@@ -277,7 +266,7 @@ def test_deletion_is_seen_by_other_handles(context: Context) -> None:
     theirs = other.log("s")
     assert everything(theirs) == before
     context.backend.delete("s")
-    _all_calls_raise_deleted(theirs)
+    _all_calls_raise(SessionDeleted, theirs)
     assert list(other.ids()) == []
     other.restore("s")
     assert everything(mine) == before

@@ -83,15 +83,6 @@ def test_what_is_published_is_there_whole(context: Context) -> None:
     assert log.verify() == []
 
 
-def test_a_staged_session_can_begin_at_any_seq(context: Context) -> None:
-    """A session that is staged with `before` begins at the next seq."""
-    with context.backend.stage("s", before=7) as stage:
-        stage.append([message("a"), message("b")])
-        stage.publish()
-    assert [event.seq for event in everything(context.log())] == [8, 9]
-    assert append(context.log(), [message("c")])[0].seq == 10
-
-
 def test_what_exists_is_not_replaced(context: Context) -> None:
     """To publish over a session, or over one in the trash, is refused, and changes neither."""
     backend = context.backend

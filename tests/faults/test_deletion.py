@@ -18,7 +18,10 @@ from tests.unit.disk_probe import log_of
 
 
 def once(
-    call: Callable[..., object], *, before: Callable[[], object], after: Callable[[], object]
+    call: Callable[..., object],
+    *,
+    before: Callable[[], object] = bool,
+    after: Callable[[], object] = bool,
 ) -> Callable[..., object]:
     """Return a call of which the first, and only the first, has something happen before and after it."""
     left = [True]
@@ -33,10 +36,6 @@ def once(
         return result
 
     return call_between
-
-
-def nothing() -> None:
-    """Do nothing."""
 
 
 def test_a_name_in_the_trash_is_not_given_to_a_new_session(tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_a_session_never_looks_absent_while_it_is_restored(tmp_path: Path) -> No
         for look in looks:
             store.delete("s")
             # Not in its place when it is looked for there, and not in the trash when looked for there.
-            present = once(disk.present, before=lambda: store.restore("s"), after=nothing)
+            present = once(disk.present, before=lambda: store.restore("s"))
             with open_store(str(path), "os") as other, replaced("present", present):
                 assert look(other)
             if not store.exists("s"):
@@ -102,7 +101,7 @@ def test_no_process_restores_between_the_two_steps_of_a_deletion(tmp_path: Path)
             with pytest.raises(LockTimeout):
                 other.restore("s")
 
-        with replaced("move", once(disk.move, before=restore, after=nothing)):
+        with replaced("move", once(disk.move, before=restore)):
             store.delete("s")
         with pytest.raises(SessionDeleted):
             warm.add_message({"by": "other"})
@@ -173,7 +172,7 @@ def test_a_deletion_between_the_two_steps_of_a_restoration_is_noticed(tmp_path: 
         warm = store.session("s")
         warm.add_message({"by": "us"})
         other.delete("s")
-        move = once(disk.move, before=nothing, after=lambda: other.delete("s"))
+        move = once(disk.move, after=lambda: other.delete("s"))
         with replaced("move", move), pytest.raises(SessionDeleted):
             store.restore("s")
         assert not store.exists("s")

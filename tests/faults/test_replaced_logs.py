@@ -12,15 +12,12 @@ import pytest
 import hansard
 from hansard.backend.local.log import LocalChunk, LocalReader
 from hansard.errors import Damaged, DiskFailed
-from hansard.log import disk, names, store_directory
+from hansard.log import disk, store_directory
 from tests.faults.workers import Crew, Wire, open_store, replaced, until
+from tests.unit.disk_probe import log_of
 
 Change = Callable[[Path], None]
 Way = Callable[[hansard.Session, str], None]
-
-
-def _log(path: Path) -> Path:
-    return path / names.SESSIONS / "s" / names.LOG
 
 
 def _renamed_over(log: Path) -> None:
@@ -113,7 +110,7 @@ def _known(
     if request.param == "settled":
         monkeypatch.setattr(store_directory, "_TICK", 0)
         store.session("s").add_message({"text": "before"})
-        _let_the_clock_tick(_log(path).parent)
+        _let_the_clock_tick(log_of(path, "s").parent)
 
 
 def _let_the_clock_tick(directory: Path) -> None:
@@ -141,7 +138,7 @@ def test_appends_to_a_log_that_was_taken_away_are_refused(
     store: hansard.Store, path: Path, change: Change, way: Way
 ) -> None:
     """N-18, N-29, F-165: an append to a log that was removed or replaced is refused; the next one is not."""
-    log = _log(path)
+    log = log_of(path, "s")
     change(log)
     there = log.read_bytes() if log.exists() else b""
     with pytest.raises(DiskFailed, match="while it was open; nothing was appended") as caught:
@@ -167,7 +164,7 @@ def test_a_log_that_is_removed_before_its_sync_is_not_acknowledged(path: Path) -
     store = open_store(str(path), "sync")
     session = store.session("s")
     session.add_message({"text": "before"})
-    log = _log(path)
+    log = log_of(path, "s")
     sync = disk.sync
 
     def remove_then_sync(descriptor: int) -> None:
@@ -217,7 +214,7 @@ def test_a_log_that_is_missing_before_its_sealed_segments_is_not_begun_again(
     session.add_message({"text": "before"})
     session.compact()
     session.add_message({"text": "before"})
-    log = _log(path)
+    log = log_of(path, "s")
     log.rename(tmp_path / "kept")
     with pytest.raises(DiskFailed):
         session.add_message({"text": "after"})
@@ -294,7 +291,7 @@ def test_a_read_continues_in_the_file_that_replaced_the_log(tmp_path: Path) -> N
         session = store.session("s")
         session.add_messages([{"n": number} for number in range(6)])
         session.set_title("kept")
-        shutil.copyfile(_log(path), whole)
+        shutil.copyfile(log_of(path, "s"), whole)
         session.compact()
         session.add_message({"n": 6})
         log = store._backend.log("s")
@@ -303,9 +300,9 @@ def test_a_read_continues_in_the_file_that_replaced_the_log(tmp_path: Path) -> N
         for chunk in asked.read(back=True):
             seqs += [event.seq for event in reversed(chunk.events())]
             if seqs == [8]:
-                (sealed,) = _log(path).parent.glob("*.zst")
+                (sealed,) = log_of(path, "s").parent.glob("*.zst")
                 sealed.unlink()
-                whole.rename(_log(path))
+                whole.rename(log_of(path, "s"))
         assert seqs == [8, 7, 6, 5, 4, 3, 2, 1]
         assert [event.kind for event in asked.controls()] == ["metadata.set"]
         head = asked.head()

@@ -10,11 +10,7 @@ import hansard
 from hansard.errors import Damaged, SeqConflict, SessionExists
 from hansard.log import disk, names
 from tests.faults.workers import PATIENCE, Crew, Wire, append_one, context, open_store
-
-
-def log_of(path: Path, session: str) -> Path:
-    """Return the file that holds a session's records."""
-    return path / names.SESSIONS / names.encode(session) / names.LOG
+from tests.unit.disk_probe import log_of
 
 
 def append_many(

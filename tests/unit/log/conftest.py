@@ -1,16 +1,15 @@
-"""What the tests of cursors ask for."""
+"""What the tests of a log share."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hansard.backend.local.backend import LocalBackend
-
 
 @pytest.fixture
-def backend(tmp_path: Path) -> Iterator[LocalBackend]:
-    """Return an empty store that does not wait for the disk."""
-    made = LocalBackend(str(tmp_path / "store"), durability="os")
-    yield made
-    made.close()
+def directory(tmp_path: Path) -> Iterator[int]:
+    """Return the descriptor of an empty session directory."""
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield descriptor
+    os.close(descriptor)

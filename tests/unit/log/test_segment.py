@@ -1,7 +1,6 @@
 """A segment gets its name complete or not at all, and is checked in three steps."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,6 @@ from hansard.log.segment_reader import Segment, open_segment
 from tests.format.handwritten_log import HandwrittenLog
 
 TIME = b"2026-01-01T12:00:00.000000Z"
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[int]:
-    """Return the descriptor of an empty session directory."""
-    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    yield descriptor
-    os.close(descriptor)
 
 
 def opened(directory: int, session_id: str | None = "s") -> Segment:

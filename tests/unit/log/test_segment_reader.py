@@ -1,8 +1,7 @@
 """Reading from either end, in pieces of any size, gives the same records, and only those requested."""
 
-import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,14 +61,6 @@ class Written:
         self.log.seq = seq
         torn = {"offset": offset, "bytes": len(self.log.data) - offset}
         self.log.note("recovered", torn, extra=self._extra())
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[int]:
-    """Return the descriptor of an empty session directory."""
-    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    yield descriptor
-    os.close(descriptor)
 
 
 def read(tmp_path: Path, directory: int, data: bytes) -> SegmentReader:
