@@ -13,7 +13,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,16 @@ from hansard.follow import Cursor
 from hansard.log import disk
 from hansard.maintenance.compact import compact_session
 from hansard.store import _import_before_fork
-from tests.faults.workers import PATIENCE, Crew, Wire, open_store, run_threads, said, until
+from tests.faults.workers import (
+    PATIENCE,
+    Crew,
+    Wire,
+    open_store,
+    replaced,
+    run_threads,
+    said,
+    until,
+)
 from tests.unit.disk_probe import index_of
 from tests.unit.index import reference_listing
 
@@ -89,6 +99,43 @@ class MidAppend:
         self._go.set()
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
+
+
+class Held:
+    """Holds a thread at a known point until the process was forked, or until the fork waits for it."""
+
+    def __init__(self, waits_in: str = "") -> None:
+        """`waits_in`: the function in which a fork waits for such a thread, if it does."""
+        self._waits_in = waits_in
+        self._forking = threading.get_ident()
+        self._there = threading.Event()
+        self._forked = threading.Event()
+        #: Whether the thread is at that point: a child is to be made when it is not.
+        self.inside = False
+
+    def stay(self, *_: object) -> None:
+        """Be that point."""
+        self.inside = True
+        self._there.set()
+        until(lambda: self._forked.is_set() or self._is_awaited())
+        self.inside = False
+
+    def _is_awaited(self) -> bool:
+        frame = sys._current_frames().get(self._forking)
+        while frame is not None and frame.f_code.co_name != self._waits_in:
+            frame = frame.f_back
+        return frame is not None
+
+    def fork(self, target: Callable[[], object], *children: Callable[[], object]) -> None:
+        """Fork while a thread that runs `target` is there; fail unless each child succeeds."""
+        thread = threading.Thread(target=target)
+        thread.start()
+        assert self._there.wait(PATIENCE)
+        pids = [in_child(do) for do in children]
+        self._forked.set()
+        assert [ended_well(pid) for pid in pids] == [True] * len(pids)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 # ------------------------------------------------------- the child uses inherited objects
@@ -231,22 +278,14 @@ def fork_with_the_backend_busy(wire: Wire, path: str) -> None:
     """Fork while another thread is inside the backend's own, momentary critical section."""
     with open_store(path, "os") as store:
         append(store, "parent")
-        backend = store._backend
+        backend, held = store._backend, Held()
         assert isinstance(backend, LocalBackend)
-        inside, leave = threading.Event(), threading.Event()
 
         def stay() -> None:
             with backend._mutex.lock:
-                inside.set()
-                assert leave.wait(PATIENCE)
+                held.stay()
 
-        thread = threading.Thread(target=stay)
-        thread.start()
-        assert inside.wait(PATIENCE)
-        child = in_child(lambda: append(store, "child", session="t"))
-        assert ended_well(child)
-        leave.set()
-        thread.join(PATIENCE)
+        held.fork(stay, lambda: append(store, "child", session="t"))
     assert said(path, "t") == ["child"]
 
 
@@ -255,25 +294,17 @@ def fork_while_reading(wire: Wire, path: str) -> None:
     with open_store(path, "os") as store:
         append(store, "parent")
         store.session("t").add_message({"by": "parent"})
-        size = disk.size
-        inside, leave = threading.Event(), threading.Event()
+        size, held, session = disk.size, Held(), store.session("s")
 
         def stay_then_look(descriptor: int) -> int:
-            if threading.current_thread() is thread:
-                inside.set()
-                assert leave.wait(PATIENCE)
+            if threading.current_thread() is not threading.main_thread():
+                held.stay()
             return size(descriptor)
 
-        thread = threading.Thread(target=store.session("s").messages)
-        disk.size = stay_then_look
-        thread.start()
-        assert inside.wait(PATIENCE)
-        assert ended_well(in_child(lambda: append(store, "child")))
-        assert ended_well(in_child(store.session("s").messages))
-        assert ended_well(in_child(store.close))
-        leave.set()
-        thread.join(PATIENCE)
-        disk.size = size
+        with replaced("size", stay_then_look):
+            held.fork(
+                session.messages, lambda: append(store, "child"), session.messages, store.close
+            )
     assert said(path) == ["parent", "child"]
 
 
@@ -305,19 +336,26 @@ def fork_and_be_killed(wire: Wire, path: str) -> None:
         wire.wait()
 
 
-def test_a_child_that_lives_on_does_not_keep_its_killed_parents_lock(tmp_path: Path) -> None:
-    """N-23: the lock of a killed writer is free although a child, forked during an append, still runs."""
-    path = tmp_path / "store"
+@contextmanager
+def outlived(job: Callable[[Wire, str], None], path: Path) -> Iterator[hansard.Store]:
+    """Kill a process that has forked a child, which lives on; return its store."""
     with Crew() as crew:
-        worker = crew.start(fork_and_be_killed, str(path))
+        worker = crew.start(job, str(path))
         child = worker.hear()
         try:
             worker.kill()
             # Free as soon as the child has closed its copy, which takes a while on a busy machine.
             with open_store(str(path), "os", lock_timeout=PATIENCE / 2) as store:
-                append(store, "the next")
+                yield store
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_child_that_lives_on_does_not_keep_its_killed_parents_lock(tmp_path: Path) -> None:
+    """N-23: the lock of a killed writer is free although a child, forked during an append, still runs."""
+    path = tmp_path / "store"
+    with outlived(fork_and_be_killed, path) as store:
+        append(store, "the next")
     assert said(path) == ["parent", "the next"]
 
 
@@ -343,54 +381,14 @@ def test_a_child_that_lives_on_does_not_keep_its_killed_parents_locks_of_a_compa
 ) -> None:
     """N-23, F-174: compactions and copies need not wait for a child that was forked during a compaction."""
     path = tmp_path / "store"
-    with Crew() as crew:
-        worker = crew.start(compact_and_be_killed, str(path))
-        child = worker.hear()
-        try:
-            worker.kill()
-            with open_store(str(path), "os", lock_timeout=PATIENCE / 2) as store:
-                store.session("s").compact()
-            with open(path / "hansard.json", "rb") as marker:
-                fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        finally:
-            os.kill(child, signal.SIGKILL)
+    with outlived(compact_and_be_killed, path) as store:
+        store.session("s").compact()
+        with open(path / "hansard.json", "rb") as marker:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert said(path) == ["parent"]
 
 
 # ------------------------------------------------------- threads that are in the middle of something
-
-
-class Held:
-    """Holds a thread at a known point until the process was forked, or until the fork waits for it."""
-
-    def __init__(self, waits_in: str) -> None:
-        """`waits_in`: the function in which a fork waits for such a thread."""
-        self._waits_in = waits_in
-        self._forking = threading.get_ident()
-        self._there = threading.Event()
-        self._forked = threading.Event()
-        #: Whether the thread is at that point: a child is to be made when it is not.
-        self.inside = False
-
-    def stay(self) -> None:
-        """Be that point."""
-        self.inside = True
-        self._there.set()
-        until(lambda: self._forked.is_set() or self._is_awaited())
-        self.inside = False
-
-    def _is_awaited(self) -> bool:
-        frame = sys._current_frames().get(self._forking)
-        while frame is not None and frame.f_code.co_name != self._waits_in:
-            frame = frame.f_back
-        return frame is not None
-
-    def forked(self, do: Callable[[], object]) -> bool:
-        """Fork while a thread is there; return whether the child succeeded."""
-        assert self._there.wait(PATIENCE)
-        pid = in_child(do)
-        self._forked.set()
-        return ended_well(pid)
 
 
 class SlowFinder(importlib.abc.MetaPathFinder):
@@ -413,16 +411,13 @@ def fork_while_importing(wire: Wire, path: str, module: str) -> None:
         assert module not in sys.modules, "or the test shows nothing"
         held = Held("_import_before_fork")
         sys.meta_path.insert(0, SlowFinder(module, held))
-        thread = threading.Thread(target=importlib.import_module, args=(module,))
-        thread.start()
 
         def do() -> None:
             assert store.count() == 1
             store.session("s").set_metadata(a=1)
             assert store.session("s").verify().ok
 
-        assert held.forked(do)
-        thread.join(PATIENCE)
+        held.fork(partial(importlib.import_module, module), do)
 
 
 def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
@@ -436,8 +431,6 @@ def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
         held = Held("_hold_lock")
         connection = Storage(None, memory=True)._connection
         connection.create_function("stay", 0, held.stay)
-        thread = threading.Thread(target=lambda: connection.run("SELECT stay()"))
-        thread.start()
 
         def do() -> None:
             assert not held.inside
@@ -445,8 +438,7 @@ def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
             assert store.count() == 1
             store.search("child")
 
-        assert held.forked(do)
-        thread.join(PATIENCE)
+        held.fork(lambda: connection.run("SELECT stay()"), do)
         assert store.count() == 1
 
 
@@ -455,21 +447,17 @@ def fork_in_memory(wire: Wire, _: str) -> None:
     backend = MemoryBackend()
     store = hansard.Store(backend)
     append(store, "parent")
-    held = Held("nothing waits")
+    held = Held()
 
     def keep() -> None:
         with backend.lock:
             held.stay()
 
-    thread = threading.Thread(target=keep)
-    thread.start()
-
     def do() -> None:
         append(store, "child")
         assert [found["by"] for found in store.session("s").messages()] == ["parent", "child"]
 
-    assert held.forked(do)
-    thread.join(PATIENCE)
+    held.fork(keep, do)
 
 
 # ------------------------------------------------------------------ listings and cursors
@@ -507,24 +495,14 @@ def fork_during_a_refresh(wire: Wire, path: str) -> None:
     with open_store(path, "os") as store:
         for name in "abc":
             store.session(name).add_message(MESSAGE)
-        staying, go = threading.Event(), threading.Event()
-
-        def stay(done: int, total: int) -> None:
-            staying.set()
-            assert go.wait(PATIENCE)
-
-        thread = threading.Thread(target=lambda: store.sessions(progress=stay))
-        thread.start()
-        assert staying.wait(PATIENCE)
+        held = Held()
 
         def child() -> None:
             assert store.sessions().items == reference_listing.everything(store)
             store.session("by the child").add_message(MESSAGE)
             assert store.count() == 4
 
-        assert ended_well(in_child(child))
-        go.set()
-        thread.join(PATIENCE)
+        held.fork(lambda: store.sessions(progress=held.stay), child)
         assert store.sessions().items == reference_listing.everything(store)
         assert store.count() == 4
 
