@@ -301,13 +301,10 @@ def test_a_late_move_of_its_own_is_no_rival(context: Context) -> None:
     assert positions_of(context.backend, "c") == {"s": 3, "t": 1}
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
-def test_after_an_error_the_log_tells(
-    context: Context, kept: bool, monkeypatch: pytest.MonkeyPatch
+def fail_to_move(
+    cursor: Cursor, positions: dict[str, int], patch: pytest.MonkeyPatch, *, kept: bool
 ) -> None:
-    """After an error the holder reads the log, so the next move is right in any case."""
-    cursor = Cursor(context.backend, "c")
-    cursor.move({"s": 1})
+    """Move a cursor with an append that fails, before or after it was done."""
     kind = type(cursor._log)
     real = kind.append
 
@@ -316,10 +313,20 @@ def test_after_an_error_the_log_tells(
             real(log, request)
         raise DiskFailed("write", "somewhere", OSError(5, "error"), "")
 
-    monkeypatch.setattr(kind, "append", fails)
-    with pytest.raises(DiskFailed):
-        cursor.move({"s": 2})
-    monkeypatch.undo()
+    with patch.context() as patched:
+        patched.setattr(kind, "append", fails)
+        with pytest.raises(DiskFailed):
+            cursor.move(positions)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
+def test_after_an_error_the_log_tells(
+    context: Context, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error the holder reads the log, so the next move is right in any case."""
+    cursor = Cursor(context.backend, "c")
+    cursor.move({"s": 1})
+    fail_to_move(cursor, {"s": 2}, monkeypatch, kept=kept)
     cursor.move({"t": 1})
     expected = {"s": 2 if kept else 1, "t": 1}
     assert cursor.positions == expected
@@ -334,15 +341,7 @@ def test_a_dropped_cursor_is_not_created_again(
     first = robbed(context.backend, "c")
     first.move({"s": 1})
     second = robbed(context.backend, "d")
-    kind = type(second._log)
-
-    def fails(log: Any, request: AppendRequest) -> Any:
-        raise DiskFailed("write", "somewhere", OSError(5, "error"), "")
-
-    monkeypatch.setattr(kind, "append", fails)
-    with pytest.raises(DiskFailed):
-        second.move({"s": 2})
-    monkeypatch.undo()
+    fail_to_move(second, {"s": 2}, monkeypatch, kept=False)
     for name in ("c", "d"):
         assert drop_cursor(context.backend, name)
     for cursor in (first, second):

@@ -29,6 +29,7 @@ from hansard.follow import Cursor
 from hansard.log import disk
 from hansard.maintenance.compact import compact_session
 from hansard.store import _import_before_fork
+from tests.faults.test_group_commit import Appending, Stay
 from tests.faults.workers import (
     PATIENCE,
     Crew,
@@ -79,26 +80,15 @@ class MidAppend:
     """A thread that stays in the middle of an append, with the lock held, until it is released."""
 
     def __init__(self, store: hansard.Store) -> None:
-        self._write: Callable[[int, bytes], int] = disk.write
-        self._staying = threading.Event()
-        self._go = threading.Event()
-        self._pid = os.getpid()
-        setattr(disk, "write", self._stay_then_write)  # noqa: B010 - what a type checker would refuse
-        self._thread = threading.Thread(target=append, args=(store, "a thread"))
-        self._thread.start()
-        assert self._staying.wait(PATIENCE)
-
-    def _stay_then_write(self, descriptor: int, data: bytes) -> int:
-        if os.getpid() == self._pid and threading.current_thread() is self._thread:
-            self._staying.set()
-            assert self._go.wait(PATIENCE)
-        return self._write(descriptor, data)
+        self._write = Stay(disk.write)
+        setattr(disk, "write", self._write)  # noqa: B010 - what a type checker would refuse
+        self._thread = Appending(store.session("s"), "a thread")
+        self._write.wait()
 
     def end(self) -> None:
         """Let it continue, and wait for it."""
-        self._go.set()
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
+        self._write.go()
+        self._thread.end()
 
 
 class Held:

@@ -13,6 +13,7 @@ from hansard.backend.local.log import LocalLog
 from hansard.errors import LockTimeout, SessionDeleted
 from hansard.log import disk, names
 from hansard.log.disk import Lock
+from tests.faults.test_group_commit import Appending
 from tests.faults.workers import (
     PATIENCE,
     Crew,
@@ -97,21 +98,14 @@ def test_a_warm_writer_waits_for_the_lock_as_well(path: Path) -> None:
 
 def test_threads_of_one_process_give_up_too_when_another_process_holds_the_lock(path: Path) -> None:
     """N-24: threads that queue while one waits for the lock each get the error, and none hangs."""
-    errors: list[BaseException | None] = []
-
-    def append(store: hansard.Store) -> None:
-        try:
-            store.session("s").add_message({"by": "a thread"})
-            errors.append(None)
-        except LockTimeout as error:
-            errors.append(error)
-
     with Crew() as crew, open_store(str(path), "os", lock_timeout=0.05) as store:
         holder = crew.start(stay_in_mid_append, str(path), "s")
         holder.hear()
-        run_threads([partial(append, store)] * 8)
-        assert [type(error) for error in errors] == [LockTimeout] * 8
-        assert len({id(error) for error in errors}) == 8
+        threads = [Appending(store.session("s"), "a thread") for _ in range(8)]
+        for thread in threads:
+            thread.end()
+        assert [type(thread.error) for thread in threads] == [LockTimeout] * 8
+        assert len({id(thread.error) for thread in threads}) == 8
         holder.go()
         assert holder.result() == 2
     assert said(path) == ["the holder"]
@@ -137,8 +131,7 @@ def test_a_writer_of_one_session_does_not_delay_another_session(path: Path) -> N
     with Crew() as crew, open_store(str(path), "os") as store:
         holder = crew.start(stay_in_mid_append, str(path), "s")
         holder.hear()
-        waiting = threading.Thread(target=store.session("s").add_message, args=({"by": "us"},))
-        waiting.start()
+        waiting = Appending(store.session("s"), "us")
         for _ in range(10):
             store.session("t").add_message({"by": "us"})
         store.session("c").add_message({"by": "us"})
@@ -146,7 +139,7 @@ def test_a_writer_of_one_session_does_not_delay_another_session(path: Path) -> N
         assert store.session("s").seq == 1
         holder.go()
         assert holder.result() == 2
-        waiting.join(PATIENCE)
+        waiting.end()
     assert said(path, "s") == ["the holder", "us"]
     assert said(path, "t") == ["us"] * 10
 
@@ -248,16 +241,13 @@ def test_a_warm_writer_notices_a_deleted_lock_file_before_it_writes(
             lock_of(path).unlink()
             holder = crew.start(stay_in_mid_append, str(path), "s")
             holder.hear()
-            waiting = threading.Thread(
-                target=store.session("s").add_message, args=({"by": "the warm one"},)
-            )
             opened.clear()
-            waiting.start()
+            waiting = Appending(store.session("s"), "the warm one")
             # One that does not notice is done immediately, and the holder then continues from an old end.
             until(lambda waiting=waiting: opened.is_set() or not waiting.is_alive())  # type: ignore[misc]
             holder.go()
             assert holder.result() == 3 * number + 2
-            waiting.join(PATIENCE)
+            waiting.end()
     assert said(path) == ["the warm one", "the holder", "the warm one"] * 2
 
 

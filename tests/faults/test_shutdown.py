@@ -16,7 +16,7 @@ import pytest
 import hansard
 from hansard.errors import Closed, Reentered
 from hansard.log import disk, group_commit, session_files, writer
-from tests.faults.test_group_commit import Stay, queued
+from tests.faults.test_group_commit import Appending, Stay, queued
 from tests.faults.workers import PATIENCE, until
 
 
@@ -29,28 +29,17 @@ def test_a_late_call_never_uses_a_descriptor_of_another_file(
     store = hansard.open(tmp_path / "store", durability="os")
     make = Stay(disk.make_directory)
     monkeypatch.setattr(disk, "make_directory", make)
-    outcome: list[object] = []
-
-    def append() -> None:
-        try:
-            outcome.append(store.session("s").add_message({"n": 1}).seq)
-        except Closed as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=append)
-    thread.start()
+    thread = Appending(store.session("s"), "late")
     make.wait()
     store.close()
     # The numbers that were closed are given out again.
     taken = [os.open(other, os.O_RDONLY) for _ in range(20)]
     make.go()
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
+    thread.end()
     for number in taken:
         os.close(number)
     assert list(other.iterdir()) == []
-    assert len(outcome) == 1
-    assert outcome == [1] or isinstance(outcome[0], Closed)
+    assert thread.seq == 1 or isinstance(thread.error, Closed)
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
@@ -211,8 +200,7 @@ def test_a_signal_handler_of_a_thread_that_queues_is_told_so(
         session.add_message({"by": "begin"})
         sync = Stay(disk.sync)
         monkeypatch.setattr(disk, "sync", sync)
-        leader = threading.Thread(target=lambda: session.add_message({"by": "leader"}))
-        leader.start()
+        leader = Appending(session, "leader")
         sync.wait()
         did: list[object] = []
         main = threading.main_thread().ident
@@ -227,9 +215,8 @@ def test_a_signal_handler_of_a_thread_that_queues_is_told_so(
         disturber.start()
         with on_signal(did, session):
             assert session.add_message({"by": "program"}).seq == 3
-        leader.join(PATIENCE)
+        leader.end()
         disturber.join(PATIENCE)
-        assert not leader.is_alive()
         assert [type(outcome) for outcome in did] == [Reentered]
         assert "Set a flag" in str(did[0])
         assert "log.jsonl" in str(did[0])
