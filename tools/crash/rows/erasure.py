@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import hansard
-from tests.adapters.table import ROWS, ours
+from tests.adapters.table import ROWS as ADAPTERS
+from tests.adapters.table import ours
 from tools.crash import erasure
 from tools.crash.row import Outcome, Row
 
@@ -155,7 +156,7 @@ WAYS: Final[dict[str, Callable[["Store", "Session", str, int], None]]] = {
 #: an application's events; adapters' messages are dropped as others are.
 _SPARED: Final = {
     "redact": {"a title", "metadata", "an application's event", "langgraph"},
-    "drop_history": {"a title", "metadata", "an unfinished stream", *ROWS},
+    "drop_history": {"a title", "metadata", "an unfinished stream", *ADAPTERS},
 }
 
 
@@ -205,7 +206,7 @@ class Case(NamedTuple):
             seq = 0
             if self.way == "torn append":
                 _tear(Path(where), needle)
-            elif self.content in ROWS:
+            elif self.content in ADAPTERS:
                 session = store.session(_adapted(self.content, store, needle))
             else:
                 seq = CONTENTS[self.content](session, needle)
@@ -281,7 +282,7 @@ def cases(count: int, rng: random.Random) -> Iterator[Case]:
     """Yield that many cases: each way, content and situation in turn, one of twenty in PostgreSQL."""
     every = [
         (way, content, situation)
-        for way, content, situation in itertools.product(WAYS, (*CONTENTS, *ROWS), SITUATIONS)
+        for way, content, situation in itertools.product(WAYS, (*CONTENTS, *ADAPTERS), SITUATIONS)
         if content not in _SPARED.get(way, ())
         and not ("fork" in situation and way == "drop_history")
     ]
