@@ -13,7 +13,6 @@ import hansard
 from hansard.backend.postgres.stage import PostgresStage
 from tests.postgres.server import Server
 from tests.properties.test_machine import InFiles
-from tests.unit.test_forks import RACES, check_race
 from tests.unit.test_sizes import append, batches, check, small, travel
 
 __all__ = ["small"]
@@ -33,15 +32,6 @@ def test_what_was_acknowledged_survives_every_size(
         said = append(store, batches(seed))
         check(store, said)
         travel(store, (files, other))
-
-
-@pytest.mark.parametrize("race", RACES)
-def test_a_fork_has_a_parent_or_is_refused(
-    server: Server, monkeypatch: pytest.MonkeyPatch, race: str
-) -> None:
-    """F-67: as in files, a fork whose parent is purged concurrently is refused, and leaves nothing."""
-    with hansard.open(server.database()) as store:
-        check_race(store, PostgresStage, monkeypatch, race)
 
 
 def test_a_parent_is_not_purged_while_a_fork_of_it_is_stored(

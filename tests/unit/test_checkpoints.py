@@ -12,7 +12,8 @@ import pytest
 
 import hansard
 from hansard.backend.local import compact
-from hansard.log import disk, names
+from hansard.log import names
+from tests.crashlab import faults
 from tests.hostile.forge_files import checkpoint_head, confined, nested
 
 
@@ -52,9 +53,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "s" / "sessions" / "a" / names.CHECKPOINT
 
 
-def test_a_state_is_taken_up_where_it_was_saved(
-    store: hansard.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_is_taken_up_where_it_was_saved(store: hansard.Store, tmp_path: Path) -> None:
     """Resuming reads a checkpoint and a tail, not the events before it."""
     session = store.session("a")
     fill(session)
@@ -62,16 +61,9 @@ def test_a_state_is_taken_up_where_it_was_saved(
     session.compact()
     session.add_message({"role": "user", "n": "new"})
     assert checkpoint(tmp_path).exists()
-    opened: list[str] = []
-    open_file = disk.open_file
-
-    def noted(directory: int, name: str, **how: bool) -> int:
-        opened.append(name)
-        return open_file(directory, name, **how)
-
-    monkeypatch.setattr(disk, "open_file", noted)
-    with hansard.open(tmp_path / "s", read_only=True) as fresh:
+    with hansard.open(tmp_path / "s", read_only=True) as fresh, faults.record() as seen:
         state = fresh.session("a").state()
+    opened = [Path(call.place).name for call in seen.calls if call.operation == "open_file"]
     assert state.message_count == before[0]["message_count"] + 1
     assert state.metadata == before[1]
     assert names.CHECKPOINT in opened

@@ -35,58 +35,30 @@ def converse(session: Session) -> Session:
     return session
 
 
-def _purge(store: Store) -> None:
-    store.delete("s")
-    store.purge("s")
+@pytest.mark.parametrize(
+    ("where", "stage"), [("memory:", MemoryStage), ("store", LocalStage)], ids=["memory", "files"]
+)
+def test_a_fork_whose_parent_is_replaced_concurrently_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, stage: Any
+) -> None:
+    """F-67: a fork whose parent is another session by the time it is published leaves nothing."""
+    monkeypatch.chdir(tmp_path)
+    publish = stage.publish
 
-
-def _replace(store: Store) -> None:
-    _purge(store)
-    converse(store.session("s"))
-
-
-#: What another process does while a session is forked, and whether the fork is refused.
-RACES: dict[str, tuple[Callable[[Store], object], bool]] = {
-    "deleted": (lambda store: store.delete("s"), False),
-    "purged": (_purge, True),
-    "another session has its id": (_replace, True),
-}
-
-
-def check_race(store: Store, stage: type, monkeypatch: pytest.MonkeyPatch, race: str) -> None:
-    """Let a race happen between the check of the parent and the child's publication, and check."""
-    act, refused = RACES[race]
-    session = converse(store.session("s"))
-    publish = stage.publish  # type: ignore[attr-defined]
-
-    def act_then_publish(self: Any) -> None:
-        act(store)
+    def replace_and_publish(self: Any) -> None:
+        store.delete("s")
+        store.purge("s")
+        converse(store.session("s"))
         publish(self)
 
-    monkeypatch.setattr(stage, "publish", act_then_publish)
-    if refused:
+    with hansard.open(where) as store:
+        session = converse(store.session("s"))
+        monkeypatch.setattr(stage, "publish", replace_and_publish)
         with pytest.raises(hansard.SessionNotFound, match="'c' needs its parent 's'"):
             session.fork("c")
         assert not store.exists("c")
-        assert store.trash() == []
-    else:
-        # As if it had been forked before: it is kept, and so is its parent.
-        assert len(session.fork("c").messages()) == len(store.session("c").messages(at=12)) > 0
-        with pytest.raises(hansard.InUse, match="'c'"):
-            store.purge("s")
-    assert store.verify().ok
-
-
-@pytest.mark.parametrize("race", RACES)
-@pytest.mark.parametrize("kind", ["files", "memory"])
-def test_a_fork_has_a_parent_or_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, race: str
-) -> None:
-    """F-67: a fork whose parent is purged concurrently is refused, and leaves nothing."""
-    url, stage = ("memory:", MemoryStage) if kind == "memory" else (tmp_path / "s", LocalStage)
-    with hansard.open(url) as store:
-        check_race(store, stage, monkeypatch, race)
-        assert [path.name for path in tmp_path.glob("s/.tmp*")] == []
+        assert [*store.trash(), *tmp_path.glob("store/.tmp*")] == []
+        assert store.verify().ok
 
 
 @pytest.mark.parametrize("at", [13, -1, "nowhere", datetime(2026, 1, 1), 1.5, True])  # noqa: DTZ001

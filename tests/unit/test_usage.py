@@ -8,57 +8,49 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard import Session, Store
 
 
-@pytest.mark.parametrize("where", ["memory:", "directory"])
-def test_costs_are_stored_as_text_and_summed_exactly(where: str, tmp_path: Path) -> None:
+def test_costs_are_stored_as_text_and_summed_exactly(session: Session, store: Store) -> None:
     """Ten costs of 0.1 are 1, in the session, the listing and the statistics."""
-    with hansard.open(where if where == "memory:" else tmp_path, durability="os") as store:
-        session = store.session("s")
-        costs: list[float | str | Decimal] = [0.1, "0.1", Decimal("0.1"), *[0.1] * 7]
-        for cost in costs:
-            event = session.record_usage(model="m", input_tokens=1, cost=cost)
-            assert event.data == {
-                "model": "m",
-                "input_tokens": 1,
-                "output_tokens": 0,
-                "cost": "0.1",
-            }
-        assert session.usage["m"].cost == 1
-        assert store.sessions().items[0].cost == 1
-        assert store.stats().models["m"] == session.usage["m"]
-        session.compact()
-        session.record_usage(model="m", cost="1e-7")
-        assert session.usage["m"].cost == store.stats().models["m"].cost == Decimal("1.0000001")
+    costs: list[float | str | Decimal] = [0.1, "0.1", Decimal("0.1"), *[0.1] * 7]
+    for cost in costs:
+        event = session.record_usage(model="m", input_tokens=1, cost=cost)
+        assert event.data == {"model": "m", "input_tokens": 1, "output_tokens": 0, "cost": "0.1"}
+    assert session.usage["m"].cost == 1
+    assert store.sessions().items[0].cost == 1
+    assert store.stats().models["m"] == session.usage["m"]
+    session.compact()
+    session.record_usage(model="m", cost="1e-7")
+    assert session.usage["m"].cost == store.stats().models["m"].cost == Decimal("1.0000001")
 
 
-def test_large_and_small_costs_do_not_swallow_each_other() -> None:
+def test_large_and_small_costs_do_not_swallow_each_other(session: Session, store: Store) -> None:
     """A sum has more digits than a float or a default decimal context keeps; orders compare it."""
-    with hansard.open("memory:") as store:
-        for cost in ("999999999999", "0.000000000000000001", "-0.5"):
-            store.session("s").record_usage(model="m", cost=cost)
-        store.session("t").record_usage(model="m", cost=2)
-        assert store.stats().models["m"].cost == Decimal("1000000000000.500000000000000001")
-        assert [info.id for info in store.sessions(order="cost").items] == ["t", "s"]
+    for cost in ("999999999999", "0.000000000000000001", "-0.5"):
+        session.record_usage(model="m", cost=cost)
+    store.session("t").record_usage(model="m", cost=2)
+    assert store.stats().models["m"].cost == Decimal("1000000000000.500000000000000001")
+    assert [info.id for info in store.sessions(order="cost").items] == ["t", "s"]
 
 
-def test_cached_written_and_reasoning_tokens_are_summed_by_model() -> None:
+def test_cached_written_and_reasoning_tokens_are_summed_by_model(
+    session: Session, store: Store
+) -> None:
     """Each count is the sum of the calls of its model; a fork's are those of its parent."""
-    with hansard.open("memory:") as store:
-        session = store.session("s")
-        for _ in range(2):
-            session.record_usage(
-                model="m",
-                input_tokens=100,
-                output_tokens=20,
-                cached_tokens=60,
-                cache_write_tokens=30,
-                reasoning_tokens=5,
-            )
-        session.record_usage(model="n", output_tokens=1)
-        used = hansard.Usage(2, 200, 40, 120, 60, 10)
-        assert session.usage == {"m": used, "n": hansard.Usage(1, 0, 1)}
-        assert session.fork("f").usage["m"] == used == store.stats().models["m"]
+    for _ in range(2):
+        session.record_usage(
+            model="m",
+            input_tokens=100,
+            output_tokens=20,
+            cached_tokens=60,
+            cache_write_tokens=30,
+            reasoning_tokens=5,
+        )
+    session.record_usage(model="n", output_tokens=1)
+    used = hansard.Usage(2, 200, 40, 120, 60, 10)
+    assert session.usage == {"m": used, "n": hansard.Usage(1, 0, 1)}
+    assert session.fork("f").usage["m"] == used == store.stats().models["m"]
 
 
 @pytest.mark.parametrize(
@@ -83,34 +75,31 @@ def test_cached_written_and_reasoning_tokens_are_summed_by_model() -> None:
         {"response_id": 7},
     ],
 )
-def test_a_count_that_is_not_one_is_refused(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+def test_a_count_that_is_not_one_is_refused(session: Session, given: dict[str, Any]) -> None:
     """`InvalidEvent` names the argument, and nothing is stored, also in a batch."""
-    with hansard.open("memory:") as store:
-        session, data = store.session("s"), {"model": "m", **given}
-        with pytest.raises(hansard.InvalidEvent, match=next(iter(given))):
-            session.record_usage(**data)
-        with pytest.raises(hansard.InvalidEvent):
-            session.append_all([("message.added", {"message": {}}), ("usage.recorded", data)])
-        assert session.seq == 0
+    data = {"model": "m", **given}
+    with pytest.raises(hansard.InvalidEvent, match=next(iter(given))):
+        session.record_usage(**data)
+    with pytest.raises(hansard.InvalidEvent):
+        session.append_all([("message.added", {"message": {}}), ("usage.recorded", data)])
+    assert session.seq == 0
 
 
-def test_an_addition_to_a_call_is_not_another_call() -> None:
+def test_an_addition_to_a_call_is_not_another_call(session: Session) -> None:
     """With `calls=0`, tokens are added to those of an earlier event, and the number of calls stays."""
-    with hansard.open("memory:") as store:
-        session = store.session("s")
-        session.record_usage(model="m", output_tokens=1, response_id="r")
-        session.record_usage(model="m", output_tokens=8, response_id="r", calls=0)
-        assert session.usage["m"] == hansard.Usage(1, 0, 9)
+    session.record_usage(model="m", output_tokens=1, response_id="r")
+    session.record_usage(model="m", output_tokens=8, response_id="r", calls=0)
+    assert session.usage["m"] == hansard.Usage(1, 0, 9)
 
 
-def test_usage_with_a_credential_is_refused() -> None:
+def test_usage_with_a_credential_is_refused(session: Session) -> None:
     """What is stored with usage is searched like metadata, in a batch too."""
     data: dict[str, Any] = {"model": "m", "note": "sk-ant-api03-" + "x" * 40}
-    with hansard.open("memory:") as store:
-        with pytest.raises(hansard.SecretRefused):
-            store.session("s").record_usage(**data)
-        with pytest.raises(hansard.SecretRefused):
-            store.session("s").append_all([("usage.recorded", data)])
+    with pytest.raises(hansard.SecretRefused):
+        session.record_usage(**data)
+    with pytest.raises(hansard.SecretRefused):
+        session.append_all([("usage.recorded", data)])
 
 
 def test_prices_fill_in_the_costs_of_known_models(tmp_path: Path) -> None:
