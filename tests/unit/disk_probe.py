@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,6 +103,33 @@ class Traffic:
     def written(self) -> int:
         """The number of bytes that were written."""
         return sum(self.writes)
+
+
+class Counted:
+    """Counts the calls of some functions, and the bytes that they return."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+        self.calls = 0
+        self.bytes = 0
+
+    def watch(self, owner: object, name: str) -> None:
+        """Count the calls of a function."""
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            self.calls += 1
+            found = real(*args, **options)
+            self.bytes += len(found) if isinstance(found, bytes) else 0
+            return found
+
+        self._patch.setattr(owner, name, counted)
+
+    def of(self, call: Callable[[], object]) -> int:
+        """Return how many calls one call makes."""
+        before = self.calls
+        call()
+        return self.calls - before
 
 
 def index_of(store: Path) -> Path:

@@ -2,7 +2,6 @@
 
 import json
 import random
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import hansard
 from hansard.backend.local import compact
 from hansard.log import names
 from tests.crashlab import faults
+from tests.hostile.forge_files import checkpoint as forged
 from tests.hostile.forge_files import checkpoint_head, confined, nested
 
 
@@ -88,25 +88,18 @@ HARM: dict[str, Callable[[bytes], bytes | None]] = {
     ),
     "nothing but depth": lambda _: b'{"checkpoint":%s' % nested(100_000).encode(),
     "a member that is deep": lambda _: b'{"x":%s}\n' % nested(900).encode(),
-    "control records that are none": lambda data: _forged(data, b"nonsense\n"),
-    "control records whose data are none": lambda data: _forged(
-        data, b'{"seq":1,"time":"","kind":"metadata.set","data":[],"crc":""}\n'
+    "control records that are none": lambda data: forged(data, b"nonsense\n", b""),
+    "control records whose data are none": lambda data: forged(
+        data, b'{"seq":1,"time":"","kind":"metadata.set","data":[],"crc":""}\n', b""
     ),
-    "lengths below zero": lambda data: _forged(data, b"12345", b"67890", controls=-5, state=15),
-    "a seq below zero": lambda data: _forged(data, b"", seq=-1),
+    "lengths below zero": lambda data: forged(data, b"12345", b"67890", controls=-5, state=15),
+    "a seq below zero": lambda data: forged(data, b"", b"", seq=-1),
 }
 
 
 def _said(data: bytes, **members: Any) -> bytes:
     line, _, body = data.partition(b"\n")
     return checkpoint_head({**json.loads(line), **members}) + body
-
-
-def _forged(data: bytes, controls: bytes, state: bytes = b"", /, **members: Any) -> bytes:
-    """Return the head of a checkpoint with other sections, whose checksums fit."""
-    lengths = {"controls": len(controls), "state": len(state)}
-    said = {**lengths, "sections": zlib.crc32(controls + state), **members}
-    return _said(data.partition(b"\n")[0] + b"\n" + controls + state, **said)
 
 
 @pytest.mark.parametrize("harm", HARM)

@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard import Session
 from hansard.log.disk import Lock
-from tests.unit.disk_probe import Traffic, log_of
+from tests.unit.disk_probe import Counted, Traffic, log_of
 
 MESSAGE = {"role": "user", "content": "x" * 700}
 
@@ -89,15 +89,8 @@ def test_an_append_after_another_s_takes_the_lock_once(
     tmp_path: Path, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-71: of two alternating writers, each reads only what the other wrote, under one lock."""
-    taken = 0
-    acquire = Lock.acquire
-
-    def counted(lock: Lock, timeout: float) -> None:
-        nonlocal taken
-        taken += 1
-        acquire(lock, timeout)
-
-    monkeypatch.setattr(Lock, "acquire", counted)
+    taken = Counted(monkeypatch)
+    taken.watch(Lock, "acquire")
     with (
         hansard.open(tmp_path / "s", durability="os") as one,
         hansard.open(tmp_path / "s", durability="os") as other,
@@ -106,11 +99,9 @@ def test_an_append_after_another_s_takes_the_lock_once(
         for session in writers:
             session.add_message(MESSAGE)
         for turn in range(20):
-            taken = 0
             written = traffic.written
             traffic.clear()
-            writers[turn % 2].add_message(MESSAGE)
-            assert taken == 1
+            assert taken.of(lambda: writers[turn % 2].add_message(MESSAGE)) == 1  # noqa: B023
             assert len(traffic.writes) == 1
             assert turn == 0 or traffic.read == written
         assert writers[0].seq == writers[1].seq == 22

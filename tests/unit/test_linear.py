@@ -12,6 +12,7 @@ from hansard.backend.memory import MemoryBackend
 from hansard.event import kinds
 from hansard.log import disk
 from hansard.state import fold, lineage
+from tests.unit.disk_probe import Counted
 
 MANY = 600
 
@@ -26,33 +27,6 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hansard.
         return
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         yield store.session("a")
-
-
-class Counted:
-    """Counts the calls of some functions, and the bytes that they return."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self._patch = patch
-        self.calls = 0
-        self.bytes = 0
-
-    def watch(self, owner: object, name: str) -> None:
-        """Count the calls of a function."""
-        real: Callable[..., Any] = getattr(owner, name)
-
-        def counted(*args: Any, **options: Any) -> Any:
-            self.calls += 1
-            found = real(*args, **options)
-            self.bytes += len(found) if isinstance(found, bytes) else 0
-            return found
-
-        self._patch.setattr(owner, name, counted)
-
-    def of(self, call: Callable[[], object]) -> int:
-        """Return how many calls one call makes."""
-        before = self.calls
-        call()
-        return self.calls - before
 
 
 def regenerate(session: hansard.Session, count: int) -> None:

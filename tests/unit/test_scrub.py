@@ -224,17 +224,3 @@ def test_secrets_leave_every_member_of_a_streamed_message(
     assert "hunter2" in shown(session)
     assert session.scrub("hunter2").places == (1 + ends,)
     assert "hunter2" not in shown(session)
-
-
-def test_what_is_redacted_while_it_is_streamed_stays_away(store: Store) -> None:
-    """A message that was redacted by one of its parts stays hidden when its stream is finished."""
-    session = store.session("a")
-    stream = session.stream(gather=0)
-    stream.write("some")
-    session.redact(session.seq)
-    assert session.messages() == []
-    stream.write("thing")
-    stream.finish()
-    session.add_message({"n": 1})
-    assert session.messages() == session.messages(last=5) == [{"n": 1}]
-    assert "thing" not in shown(session)

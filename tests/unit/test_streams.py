@@ -234,17 +234,6 @@ def test_what_is_older_than_gather_survives_its_process(tmp_path: Path, end: str
         assert message == {"role": "assistant", "content": "abc", "partial": True}
 
 
-def test_a_message_begun_before_a_revert_is_shown_whole(session: Session) -> None:
-    """N-59: a view after a revert includes the beginning of a message that continues after it."""
-    stream = session.stream(gather=0)
-    stream.write("one ")
-    session.add_message({"role": "user", "content": "dropped"})
-    reverted = session.revert(1)
-    stream.write("two")
-    expected = [{"role": "assistant", "content": "one two", "partial": True}]
-    assert session.messages(after=reverted.seq) == session.messages(last=1) == expected
-
-
 def test_json_shows_unfinished_streams_where_messages_do(tmp_path: Path) -> None:
     """Before, between and after other messages, two at one place, and from every seq on."""
     session = hansard.open(tmp_path, durability="os").session("s")

@@ -4,7 +4,6 @@ Each mutant here has valid checksums and one wrong value.
 """
 
 import json
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import hansard
 from hansard.backend.local import compact
 from hansard.log import names
 from hansard.log.sealed_segment import seek_table
-from tests.hostile.forge_files import checkpoint_head
+from tests.hostile.forge_files import checkpoint as forged
 from tests.unit.log.sealed_files import Parts
 
 
@@ -162,36 +161,31 @@ def test_a_segment_without_a_fingerprint_is_written_again(path: Path) -> None:
             assert store.compact().sessions == 0
 
 
+def _sections(data: bytes) -> tuple[bytes, bytes]:
+    """Return the control records and the state of a checkpoint."""
+    line, _, body = data.partition(b"\n")
+    end = json.loads(line)["controls"]
+    return body[:end], body[end:]
+
+
 def _state(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
     def changed(data: bytes) -> bytes:
-        line, _, body = data.partition(b"\n")
-        head = json.loads(line)
-        state = json.loads(body[head["controls"] :])
+        controls, saved = _sections(data)
+        state = json.loads(saved)
         change(state["state"])
-        saved = json.dumps(state, separators=(",", ":")).encode()
-        return _valid(head, body[: head["controls"]], saved)
+        return forged(data, controls, json.dumps(state, separators=(",", ":")).encode())
 
     return changed
 
 
 def _controls(change: Callable[[list[bytes]], object]) -> Callable[[bytes], bytes]:
     def changed(data: bytes) -> bytes:
-        line, _, body = data.partition(b"\n")
-        head = json.loads(line)
-        controls = body[: head["controls"]].splitlines(keepends=True)
-        change(controls)
-        return _valid(head, b"".join(controls), body[head["controls"] :])
+        controls, saved = _sections(data)
+        lines = controls.splitlines(keepends=True)
+        change(lines)
+        return forged(data, b"".join(lines), saved)
 
     return changed
-
-
-def _valid(head: dict[str, Any], controls: bytes, state: bytes) -> bytes:
-    head |= {
-        "controls": len(controls),
-        "state": len(state),
-        "sections": zlib.crc32(controls + state),
-    }
-    return checkpoint_head(head) + controls + state
 
 
 WRONG: dict[str, Callable[[bytes], bytes]] = {

@@ -33,10 +33,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(local_log, "SEAL", 20_000)
     yield
     gc.collect()
-    for thread in threading.enumerate():
-        if thread.name == NAME:
-            thread.join(60)
-            assert not thread.is_alive()
+    settle()
+    assert not any(thread.name == NAME for thread in threading.enumerate())
 
 
 def sealed(root: Path, session_id: str = "a") -> list[str]:
@@ -50,7 +48,7 @@ def fill(session: hansard.Session) -> None:
         session.add_message({"content": "x" * 500, "n": number})
 
 
-def settle(store: hansard.Store) -> None:
+def settle() -> None:
     """Wait until nothing is left to compact."""
     for thread in threading.enumerate():
         if thread.name == NAME:
@@ -63,7 +61,7 @@ def test_a_session_that_has_grown_is_compacted(tmp_path: Path) -> None:
     with hansard.open(tmp_path / "s", durability="os") as store:
         session = store.session("a")
         fill(session)
-        settle(store)
+        settle()
         assert len(sealed(tmp_path / "s")) >= 1
         assert session.messages() == said
         assert session.verify().ok
@@ -81,7 +79,7 @@ def test_an_append_succeeds_if_the_compactor_cannot_be_imported(tmp_path: Path) 
                 session.add_message({"role": "user", "content": "x" * 20_000, "n": number})
             assert not sealed(tmp_path / "s")
         session.add_message({"role": "user", "content": "more"})
-        settle(store)
+        settle()
         assert sealed(tmp_path / "s")
         assert len(session.messages()) == 4
 
@@ -94,7 +92,7 @@ def test_it_pauses_between_small_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     )
     with hansard.open(tmp_path / "s", durability="os") as store:
         store.session("a").add_messages({"n": n, "x": "y" * 1_000} for n in range(400))
-        settle(store)
+        settle()
         assert set(pauses) == {NAME}
         assert len(pauses) >= 400_000 // segment_reader.SMALL_PIECE
         pauses.clear()
@@ -130,7 +128,7 @@ def test_a_store_without_references_is_collected(tmp_path: Path) -> None:
     store = hansard.open(tmp_path / "s", durability="os")
     session = store.session("a")
     fill(session)
-    settle(store)
+    settle()
     backend = weakref.ref(store._backend)
     del store, session
     gc.collect()
@@ -220,7 +218,7 @@ def test_the_background_does_not_wait_for_another_compactor(tmp_path: Path) -> N
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             session.add_messages({"n": n, "x": "y" * 400} for n in range(80))
-            settle(store)
+            settle()
         finally:
             os.close(descriptor)
         assert len(session.messages()) == 81
@@ -241,7 +239,7 @@ def test_a_failure_in_one_session_ends_nothing(
     with hansard.open(tmp_path / "s", durability="os") as store:
         for name in ("bad", "bad", "good"):
             store.session(name).add_messages({"n": n, "x": "y" * 400} for n in range(80))
-            settle(store)
+            settle()
         assert sealed(tmp_path / "s", "good")
         assert len(store.session("bad").messages()) == 160
     assert [record.getMessage() for record in caplog.records] == [
