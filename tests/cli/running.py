@@ -81,12 +81,13 @@ def python(program: str, store: Path | str | None = None) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def start(*words: str | Path, store: Path | str | None = None) -> subprocess.Popen[bytes]:
+def start(*words: str | Path, store: Path | str | None = None) -> subprocess.Popen[str]:
     """Start the command with its output in pipes, and let it run."""
     return subprocess.Popen(
         [*ENTRY, *map(str, words)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        text=True,
         env=environment(store),
     )

@@ -3,24 +3,22 @@
 import json
 import os
 import stat
-import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-import anyio
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 import hansard
 from hansard.viewer.mcp import LARGEST, UNTRUSTED
+from tests.cli.running import hansard as command
 from tests.cli.terminal import Terminal
-
-Ask = Callable[..., Awaitable[dict[str, Any]]]
 
 #: Texts that try to command a model, or to hide from a person.
 HOSTILE = [
@@ -32,43 +30,57 @@ HOSTILE = [
 ]
 
 
-def serve(
-    store: Path, work: Callable[[Client], Awaitable[None]], *options: str, cwd: Path | None = None
-) -> None:
-    """Start the command as a client does, and let some work use it."""
+class Agent:
+    """A client of a server."""
+
+    def __init__(self, portal: BlockingPortal, client: Client) -> None:
+        self._portal = portal
+        self._client = client
+
+    def text(self, tool: str, *, error: bool = False, **arguments: Any) -> str:
+        """Call a tool, and return its text; `error`: it must refuse."""
+        done = self._portal.call(self._client.call_tool, tool, arguments)
+        (content,) = done.content
+        text: str = content.text
+        assert done.is_error == error, text
+        return text
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """Call a tool, and return its result."""
+        text = self.text(tool, **arguments)
+        assert len(text) <= 2 * LARGEST
+        found: dict[str, Any] = json.loads(text)
+        assert found["notice"] == UNTRUSTED
+        return found
+
+    def refused(self, tool: str, **arguments: Any) -> str:
+        """Call a tool that must refuse, and return the reason."""
+        return self.text(tool, error=True, **arguments)
+
+    def tools(self) -> dict[str, Any]:
+        """Return the tools."""
+        return {tool.name: tool for tool in self._portal.call(self._client.list_tools).tools}
+
+    def resource(self, uri: str) -> Any:
+        """Return a resource."""
+        (content,) = self._portal.call(self._client.read_resource, uri).contents
+        return json.loads(content.text)  # type: ignore[union-attr] # the server has only texts
+
+
+@contextmanager
+def agent(store: Path, *options: str, cwd: Path | None = None) -> Iterator[Agent]:
+    """Start the command as a client does, and stop it."""
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-m", "hansard", "-s", str(store), "mcp", *options],
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
         cwd=cwd,
     )
-
-    async def run() -> None:
-        with anyio.fail_after(100):
-            async with Client(stdio_client(parameters)) as client:
-                await work(client)
-
-    anyio.run(run)
-
-
-async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """Call a tool, and return its result."""
-    done = await client.call_tool(tool, arguments)
-    (content,) = done.content
-    text: str = content.text  # type: ignore[union-attr] # the tools return text
-    assert not done.is_error, text
-    assert len(text) <= 2 * LARGEST
-    found: dict[str, Any] = json.loads(text)
-    assert found["notice"] == UNTRUSTED
-    return found
-
-
-async def refused(client: Client, tool: str, **arguments: Any) -> str:
-    """Call a tool that must refuse, and return the reason."""
-    done = await client.call_tool(tool, arguments)
-    assert done.is_error
-    text: str = done.content[0].text  # type: ignore[union-attr] # the tools return text
-    return text
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(Client(stdio_client(parameters))) as client,
+    ):
+        yield Agent(portal, client)
 
 
 @pytest.fixture
@@ -91,23 +103,22 @@ def store(tmp_path: Path) -> Path:
 def test_an_agent_finds_reads_and_compares(store: Path) -> None:
     """Each tool answers with what the library returns, and with citations; no log is written."""
     before = {path: path.read_bytes() for path in store.rglob("*.jsonl")}
-
-    async def work(client: Client) -> None:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    with agent(store, "--all") as client:
+        tools = client.tools()
         assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools.values())
         assert set(tools) == {
             *("search_sessions", "list_sessions", "read_session", "read_message"),
             *("session_state", "compare_sessions"),
         }
-        listed = await call(client, "list_sessions")
+        listed = client.call("list_sessions")
         ids = ["sales/1", "support/42", "support/42-b"]
         assert [row["id"] for row in listed["sessions"]] == ids
-        hits = (await call(client, "search_sessions", query="refund", prefix="support/"))["hits"]
+        hits = client.call("search_sessions", query="refund", prefix="support/")["hits"]
         assert {hit["session"] for hit in hits} == {"support/42", "support/42-b"}
         hit = next(hit for hit in hits if hit["role"] == "user")
         assert hit["session"] == "support/42"
         assert hit["cite"] == f"hansard://session/support%2F42#e{hit['seq']}"
-        read = await call(client, "read_session", id="support/42", around=hit["seq"])
+        read = client.call("read_session", id="support/42", around=hit["seq"])
         assert [entry["seq"] for entry in read["entries"]] == [1, 2, 3, 4, 5]
         assert (read["earlier"], read["later"]) == (None, None)
         said = read["entries"][1]
@@ -117,67 +128,52 @@ def test_an_agent_finds_reads_and_compares(store: Path) -> None:
         )
         assert read["entries"][2]["parts"][0]["name"] == "find"
         assert read["cite"] == "hansard://session/support%2F42#e1-e5"
-        piece = await call(client, "read_message", id="support/42", seq=2)
+        piece = client.call("read_message", id="support/42", seq=2)
         assert json.loads(piece["json"]) == {"role": "user", "content": "Where is my refund?"}
-        state = await call(client, "session_state", id="support/42")
+        state = client.call("session_state", id="support/42")
         assert (state["metadata"]["user"], state["message_count"]) == ("u7", 4)
         assert state["children"] == ["support/42-b"]
         assert state["cite"] == "hansard://session/support%2F42#e5"
         assert listed["sessions"][0]["cite"] == "hansard://session/sales%2F1#e1"
-        compared = await call(client, "compare_sessions", a="support/42", b="support/42-b")
+        compared = client.call("compare_sessions", a="support/42", b="support/42-b")
         assert compared["base"] == {"session": "support/42", "seq": 4}
         assert compared["cite"] == [
             "hansard://session/support%2F42#e5", "hansard://session/support%2F42-b#e6",
         ]  # fmt: skip
         uri = f"hansard://session/{quote('support/42', safe='')}"
-        (resource,) = (await client.read_resource(uri)).contents
-        assert json.loads(resource.text)["entries"] == read["entries"]  # type: ignore[union-attr]
-
-    serve(store, work, "--all")
+        assert client.resource(uri)["entries"] == read["entries"]
     assert {path: path.read_bytes() for path in store.rglob("*.jsonl")} == before
 
 
 def test_a_citation_leads_to_what_was_read(store: Path) -> None:
     """`hansard show ID --at SEQ` accepts what a citation names, and shows the message that was read."""
     cites = []
-
-    async def work(client: Client) -> None:
+    with agent(store, "--all") as client:
         for id, seq in (("support/42", 2), ("support/42-b", 6), ("sales/1", 1)):
-            cites.append((await call(client, "read_message", id=id, seq=seq))["cite"])
-        cites.append((await call(client, "read_session", id="support/42", limit=2))["cite"])
-
-    serve(store, work, "--all")
+            cites.append(client.call("read_message", id=id, seq=seq)["cite"])
+        cites.append(client.call("read_session", id="support/42", limit=2)["cite"])
     texts = [
         "Where is my refund?", "It was sent on Monday.", "a refund for sales", "sent on Monday",
     ]  # fmt: skip
     for cite, text in zip(cites, texts, strict=True):
         place = urlsplit(cite)
         seq = place.fragment.rpartition("e")[2]
-        command = [sys.executable, "-m", "hansard", "-s", str(store), "show", "--at", seq]
         id = unquote(place.path.removeprefix("/"))
-        shown = subprocess.run(
-            [*command, id], capture_output=True, check=True, text=True, timeout=60
-        )
-        assert text in shown.stdout, cite
+        assert text in command("show", "--at", seq, id, store=store).out, cite
 
 
 def test_credentials_are_redacted_unless_the_user_says_otherwise(store: Path) -> None:
     """No tool returns a credential; `--unredacted` returns all as stored."""
-
-    async def hidden(client: Client) -> None:
+    with agent(store, "--all") as client:
         for tool, arguments in (
             ("read_session", {"id": "support/42"}),
             ("read_message", {"id": "support/42", "seq": 5}),
             ("compare_sessions", {"a": "support/42", "b": "support/42-b"}),
             ("search_sessions", {"query": '"sk-ant-api03"'}),
         ):
-            assert "A1b2C3d4" not in str(await call(client, tool, **arguments))
-
-    async def shown(client: Client) -> None:
-        assert "A1b2C3d4" in str(await call(client, "read_session", id="support/42"))
-
-    serve(store, hidden, "--all")
-    serve(store, shown, "--all", "--unredacted")
+            assert "A1b2C3d4" not in str(client.call(tool, **arguments))
+    with agent(store, "--all", "--unredacted") as client:
+        assert "A1b2C3d4" in str(client.call("read_session", id="support/42"))
 
 
 def test_a_server_answers_for_its_scope_only(store: Path, tmp_path: Path) -> None:
@@ -187,40 +183,32 @@ def test_a_server_answers_for_its_scope_only(store: Path, tmp_path: Path) -> Non
     other.mkdir()
     with hansard.open(store) as opened:
         opened.session("support/42").set_workspace(work_tree)
-
-    async def prefixed(client: Client) -> None:
-        assert "sales" not in str(await call(client, "list_sessions"))
-        assert "sales" not in str(await call(client, "search_sessions", query="refund"))
+    with agent(store, "--prefix", "support/", "--all") as client:
+        assert "sales" not in str(client.call("list_sessions"))
+        assert "sales" not in str(client.call("search_sessions", query="refund"))
         for tool in ("read_session", "session_state"):
-            assert "no session" in await refused(client, tool, id="sales/1")
-
-    async def inside(client: Client) -> None:
-        assert "note" not in await call(client, "search_sessions", query="nothing")
-        listed = await call(client, "list_sessions")
-        assert [row["id"] for row in listed["sessions"]] == ["support/42"]
-        hits = (await call(client, "search_sessions", query="refund"))["hits"]
-        assert {hit["session"] for hit in hits} == {"support/42"}
-        assert (await call(client, "session_state", id="support/42"))["children"] == []
-        for tool, name in (("read_session", "id"), ("session_state", "id")):
-            assert "no session 'sales/1'" in await refused(client, tool, **{name: "sales/1"})
-        assert "no session" in await refused(
-            client, "compare_sessions", a="support/42", b="sales/1"
-        )
-        assert "no session" in await refused(
-            client, "search_sessions", query="a", session="sales/1"
-        )
-
-    async def nothing(client: Client) -> None:
-        listed = await call(client, "list_sessions")
-        found = await call(client, "search_sessions", query="refund")
+            assert "no session" in client.refused(tool, id="sales/1")
+    for options, cwd in (((), work_tree), (("--workspace", str(work_tree)), other)):
+        with agent(store, *options, cwd=cwd) as client:
+            assert "note" not in client.call("search_sessions", query="nothing")
+            listed = client.call("list_sessions")
+            assert [row["id"] for row in listed["sessions"]] == ["support/42"]
+            hits = client.call("search_sessions", query="refund")["hits"]
+            assert {hit["session"] for hit in hits} == {"support/42"}
+            assert client.call("session_state", id="support/42")["children"] == []
+            for tool, arguments in (
+                ("read_session", {"id": "sales/1"}),
+                ("session_state", {"id": "sales/1"}),
+                ("compare_sessions", {"a": "support/42", "b": "sales/1"}),
+                ("search_sessions", {"query": "a", "session": "sales/1"}),
+            ):
+                assert "no session 'sales/1'" in client.refused(tool, **arguments)
+    with agent(store, cwd=other) as client:
+        listed = client.call("list_sessions")
+        found = client.call("search_sessions", query="refund")
         assert (listed["sessions"], found["hits"]) == ([], [])
         assert listed["note"] == found["note"]
         assert "--all" in found["note"]
-
-    serve(store, prefixed, "--prefix", "support/", "--all")
-    serve(store, inside, cwd=work_tree)
-    serve(store, inside, "--workspace", str(work_tree), cwd=other)
-    serve(store, nothing, cwd=other)
 
 
 def test_on_a_terminal_it_says_what_it_waits_for(store: Path) -> None:
@@ -234,19 +222,9 @@ def test_on_a_terminal_it_says_what_it_waits_for(store: Path) -> None:
 
 def test_the_configuration_starts_the_server(store: Path) -> None:
     """`--json` prints what a client's configuration has, and that starts a server of the same scope."""
-    command = [
-        sys.executable,
-        "-m",
-        "hansard",
-        "-s",
-        str(store),
-        "mcp",
-        "--prefix=support/",
-        "--all",
-    ]
-    printed = subprocess.run([*command, "--json"], capture_output=True, check=True, timeout=60)
-    found = json.loads(printed.stdout)["mcpServers"]["hansard"]
-    assert [found["command"], *found["args"]] == command
+    words = ["-s", str(store), "mcp", "--prefix=support/", "--all"]
+    found = command(*words, "--json").json["mcpServers"]["hansard"]
+    assert [found["command"], *found["args"]] == [sys.executable, "-m", "hansard", *words]
 
 
 def test_hostile_content_stays_quoted(store: Path) -> None:
@@ -257,24 +235,20 @@ def test_hostile_content_stays_quoted(store: Path) -> None:
             session.add_message({"role": text, "content": text})
             session.append("x.note", {text: text})
         session.set_metadata(title=HOSTILE[0])
-
-    async def work(client: Client) -> None:
-        done = await client.call_tool("read_session", {"id": "h"})
-        text: str = done.content[0].text  # type: ignore[union-attr] # the tools return text
+    with agent(store, "--all") as client:
+        text = client.text("read_session", id="h")
         assert text.startswith('{"notice":"Quoted')
-        assert text.isprintable() or not [one for one in text if not one.isprintable()]
+        assert text.isprintable()
         found = json.loads(text)
         assert found["notice"] == UNTRUSTED
         said = [entry["parts"][0]["text"] for entry in found["entries"] if "parts" in entry]
         assert said == HOSTILE
         for id in ("../../etc/passwd", "\x00", "x" * 5000, "a/../h"):
-            await refused(client, "read_session", id=id)
-        await refused(client, "read_session", id="h", after=-1)
-        await refused(client, "read_session", id="h", around=1, after=1)
-        await refused(client, "list_sessions", cursor="nonsense")
-        await refused(client, "search_sessions", query='"')
-
-    serve(store, work, "--all")
+            client.refused("read_session", id=id)
+        client.refused("read_session", id="h", after=-1)
+        client.refused("read_session", id="h", around=1, after=1)
+        client.refused("list_sessions", cursor="nonsense")
+        client.refused("search_sessions", query='"')
 
 
 def test_every_result_is_bounded_and_its_pages_add_up(tmp_path: Path) -> None:
@@ -291,20 +265,19 @@ def test_every_result_is_bounded_and_its_pages_add_up(tmp_path: Path) -> None:
                 for n in range(12)
             ]
             opened.session(id).add_messages(differing)
-
-    async def work(client: Client) -> None:
+    with agent(path, "--all") as client:
         listed: list[str] = []
         cursor: str | None = None
         while cursor is not None or not listed:
-            page = await call(client, "list_sessions", prefix="s/", limit=100, cursor=cursor)
+            page = client.call("list_sessions", prefix="s/", limit=100, cursor=cursor)
             listed += [row["cite"] for row in page["sessions"]]
             cursor = page["next"]
         assert len(listed) == len({*listed}) == 30
         hits: list[str] = []
         offset: int | None = 0
         while offset is not None:
-            page = await call(
-                client, "search_sessions", query="refund", role="user", limit=50, offset=offset
+            page = client.call(
+                "search_sessions", query="refund", role="user", limit=50, offset=offset
             )
             hits += [hit["cite"] for hit in page["hits"]]
             offset = page["next_offset"]
@@ -312,20 +285,18 @@ def test_every_result_is_bounded_and_its_pages_add_up(tmp_path: Path) -> None:
         seqs: list[int] = []
         offset = 0
         while offset is not None:
-            page = await call(client, "compare_sessions", a="a", b="b", offset=offset)
+            page = client.call("compare_sessions", a="a", b="b", offset=offset)
             seqs += [item[0] for item in page["only_b"]]
             offset = page["next_offset"]
         assert seqs == list(range(1, 13))
-        state = await call(client, "session_state", id="s/00")
+        state = client.call("session_state", id="s/00")
         assert state["metadata"]["[cut]"]
         for tool, arguments in (
             ("search_sessions", {"query": "refund"}),
             ("compare_sessions", {"a": "a", "b": "b"}),
             ("read_message", {"id": "a", "seq": 1}),
         ):
-            assert "offset must be >= 0" in await refused(client, tool, offset=-1, **arguments)
-
-    serve(path, work, "--all")
+            assert "offset must be >= 0" in client.refused(tool, offset=-1, **arguments)
 
 
 def test_a_citation_of_a_model_view_is_a_range(tmp_path: Path) -> None:
@@ -334,13 +305,10 @@ def test_a_citation_of_a_model_view_is_a_range(tmp_path: Path) -> None:
         session = opened.session("a")
         session.add_messages([{"role": "user", "content": f"{n}"} for n in range(6)])
         session.summarize(upto=3, message={"role": "user", "content": "three"})
-
-    async def work(client: Client) -> None:
-        read = await call(client, "read_session", id="a", view="model")
+    with agent(tmp_path / "data", "--all") as client:
+        read = client.call("read_session", id="a", view="model")
         assert [entry["seq"] for entry in read["entries"]] == [7, 4, 5, 6]
         assert read["cite"] == "hansard://session/a#e4-e7"
-
-    serve(tmp_path / "data", work, "--all")
 
 
 def test_pages_of_a_long_session_add_up(tmp_path: Path) -> None:
@@ -354,40 +322,34 @@ def test_pages_of_a_long_session_add_up(tmp_path: Path) -> None:
             )
         huge = "y" * 100_000
         session.add_messages([{"role": "user", "content": huge}] * 30)
-
-    async def work(client: Client) -> None:
-        page = await call(client, "read_session", id="long", limit=200)
+    with agent(path, "--all") as client:
+        page = client.call("read_session", id="long", limit=200)
         assert page["later"] is None
         assert "[cut: 97,000 more characters]" in page["entries"][-1]["parts"][0]["text"]
         seqs = [entry["seq"] for entry in page["entries"]]
         while seqs[0] > 99_900:
-            page = await call(client, "read_session", id="long", before=page["earlier"])
+            page = client.call("read_session", id="long", before=page["earlier"])
             seqs = [*(entry["seq"] for entry in page["entries"]), *seqs]
         assert seqs == list(range(seqs[0], 100_031))
-        page = await call(client, "read_session", id="long", around=50_000, limit=10)
+        page = client.call("read_session", id="long", around=50_000, limit=10)
         assert [entry["seq"] for entry in page["entries"]] == list(range(49_995, 50_005))
         text = ""
         offset: int | None = 0
         while offset is not None:
-            piece = await call(client, "read_message", id="long", seq=100_030, offset=offset)
+            piece = client.call("read_message", id="long", seq=100_030, offset=offset)
             text, offset = text + piece["json"], piece["next_offset"]
         assert json.loads(text)["content"] == huge
-
-    serve(path, work, "--all")
 
 
 def test_a_damaged_session_is_an_error_that_names_it(store: Path) -> None:
     """A damaged session is listed as damaged, and reading it is refused with the reason."""
     log = store / "sessions" / "support+42" / "log.jsonl"
     log.write_bytes(log.read_bytes().replace(b"refund", b"REFUND"))
-
-    async def work(client: Client) -> None:
-        listed = (await call(client, "list_sessions"))["sessions"]
+    with agent(store, "--all") as client:
+        listed = client.call("list_sessions")["sessions"]
         assert [row["id"] for row in listed if row.get("damaged")]
-        assert "checksum" in await refused(client, "read_session", id="support/42")
-        assert (await call(client, "read_session", id="sales/1"))["entries"]
-
-    serve(store, work, "--all")
+        assert "checksum" in client.refused("read_session", id="support/42")
+        assert client.call("read_session", id="sales/1")["entries"]
 
 
 def test_a_store_that_may_not_be_written_is_served(store: Path) -> None:
@@ -395,12 +357,10 @@ def test_a_store_that_may_not_be_written_is_served(store: Path) -> None:
     for path in [store, *store.rglob("*")]:
         path.chmod(stat.S_IRUSR | (stat.S_IXUSR if path.is_dir() else 0))
 
-    async def work(client: Client) -> None:
-        assert (await call(client, "search_sessions", query="refund"))["hits"]
-        assert (await call(client, "read_session", id="sales/1"))["entries"]
-
     try:
-        serve(store, work, "--all")
+        with agent(store, "--all") as client:
+            assert client.call("search_sessions", query="refund")["hits"]
+            assert client.call("read_session", id="sales/1")["entries"]
     finally:
         for path in [store, *store.rglob("*")]:
             path.chmod(0o700)

@@ -240,7 +240,7 @@ def test_a_folded_call_shows_its_most_telling_argument(
         ("0.07200000000000001", "0.072"),
         ("0.00003", "0.00003"),
         ("12.5", "12.5"),
-        ("12345.6", "12,345.6"),
+        ("1234567.89", "1,234,567.89"),
     ],
 )
 def test_costs_are_shown_as_the_command_shows_them(amount: str, text: str) -> None:

@@ -73,6 +73,7 @@ def serve(
         call.screen.document({"url": server.url, "port": server.port})
         call.screen.line(("hansard serve", "bold"), f": {where}, read-only. Stop with Ctrl-C.")
         call.screen.line(server.url)
+        call.screen.flush()
         if opened:
             click.launch(server.url)
         server.run()
