@@ -5,8 +5,6 @@ Skipped without Debian's `chromium`. With HANSARD_TEST_SCREENSHOTS, pictures of 
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 import hansard
+from tests.cli.running import hansard as command
 from tests.viewer.stores import IDS, SECRET, fill
 from tests.viewer.test_guard import TOKEN, Running
 
@@ -69,6 +68,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 [{"role": "user", "content": f"message {n}"} for n in range(first, first + 5_000)]
             )
     return path
+
+
+@pytest.fixture
+def opened(store: Path) -> Iterator[hansard.Store]:
+    """Return the store that is served, for other writers."""
+    with hansard.open(store, durability="os") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -166,61 +172,53 @@ def test_every_screen(browser: Any, served: Running, width: int, scheme: str) ->
 def test_an_append_of_another_process_appears(tab: Tab, store: Path) -> None:
     """A message of another process is added to the open page, and its text stays a text."""
     tab.page.goto("/session?id=plans/launch")
-    code = """
-import hansard, sys
-with hansard.open(sys.argv[1]) as store:
-    session = store.session("plans/launch")
-    session.add_message({"role": "user", "content": "from elsewhere <img src=x onerror='window.broken=1'>"})
-"""
-    subprocess.run([sys.executable, "-c", code, str(store)], check=True)
+    text = "from elsewhere <img src=x onerror='window.broken=1'>"
+    assert command("add", "plans/launch", text, store=store).code == 0
     tab.page.wait_for_selector("text=from elsewhere", timeout=60_000)
     assert tab.page.locator("#stream .item").last.inner_text().count("<img src=x") == 1
     tab.check()
 
 
-def test_a_streamed_message_grows_and_is_shown_once(tab: Tab, store: Path) -> None:
+def test_a_streamed_message_grows_and_is_shown_once(tab: Tab, opened: hansard.Store) -> None:
     """Parts appear while a message is streamed; when it is finished, it is there once."""
-    with hansard.open(store) as opened:
-        session = opened.session("streamed")
-        session.add_message({"role": "user", "content": "say it"})
-        tab.page.goto("/session?id=streamed")
-        with session.stream(role="assistant") as stream:
-            stream.write("first words")
-            stream.flush()
-            tab.page.wait_for_selector(".unfinished >> text=first words", timeout=60_000)
-        tab.page.wait_for_selector(".assistant:not(.unfinished)", timeout=60_000)
+    session = opened.session("streamed")
+    session.add_message({"role": "user", "content": "say it"})
+    tab.page.goto("/session?id=streamed")
+    with session.stream(role="assistant") as stream:
+        stream.write("first words")
+        stream.flush()
+        tab.page.wait_for_selector(".unfinished >> text=first words", timeout=60_000)
+    tab.page.wait_for_selector(".assistant:not(.unfinished)", timeout=60_000)
     assert tab.page.locator(".assistant").count() == 1
     assert tab.page.locator(".unfinished").count() == 0
     tab.check()
 
 
-def test_focus_folds_what_comes_while_it_is_shown(tab: Tab, store: Path) -> None:
+def test_focus_folds_what_comes_while_it_is_shown(tab: Tab, opened: hansard.Store) -> None:
     """Steps that come are folded with those before, once each, and an open fold stays open."""
-    with hansard.open(store) as opened:
-        session = opened.session("focused")
-        session.add_message({"role": "user", "content": "do it"})
-        session.add_message({"role": "assistant", "content": "first step"})
-        tab.page.goto("/session?id=focused&focus=on")
-        assert tab.page.locator(".run").count() == 0
-        session.add_message({"role": "assistant", "content": "second step"})
-        tab.page.wait_for_selector("#e3", timeout=60_000)
-        assert tab.page.inner_text(".run summary") == "1 step"
-        tab.page.click(".run summary")
-        session.add_message({"role": "assistant", "content": "the answer"})
-        tab.page.wait_for_selector("#e4", timeout=60_000)
+    session = opened.session("focused")
+    session.add_message({"role": "user", "content": "do it"})
+    session.add_message({"role": "assistant", "content": "first step"})
+    tab.page.goto("/session?id=focused&focus=on")
+    assert tab.page.locator(".run").count() == 0
+    session.add_message({"role": "assistant", "content": "second step"})
+    tab.page.wait_for_selector("#e3", timeout=60_000)
+    assert tab.page.inner_text(".run summary") == "1 step"
+    tab.page.click(".run summary")
+    session.add_message({"role": "assistant", "content": "the answer"})
+    tab.page.wait_for_selector("#e4", timeout=60_000)
     assert tab.page.inner_text(".run summary") == "2 steps"
     assert tab.page.locator("#e2").is_visible()
     assert tab.page.locator("#stream .item").count() == 4
     tab.check()
 
 
-def test_a_reader_who_scrolled_up_stays_there(tab: Tab, store: Path) -> None:
+def test_a_reader_who_scrolled_up_stays_there(tab: Tab, opened: hansard.Store) -> None:
     """New messages do not move the page of a reader; a button leads to them."""
     tab.page.goto("/session?id=plans/launch")
     tab.page.evaluate("scrollTo({top: 300, behavior: 'instant'})")
     assert tab.page.evaluate("scrollY") == 300
-    with hansard.open(store) as opened:
-        opened.session("plans/launch").add_message({"role": "assistant", "content": "one more"})
+    opened.session("plans/launch").add_message({"role": "assistant", "content": "one more"})
     tab.page.wait_for_selector("#pill:visible", timeout=60_000)
     assert tab.page.evaluate("scrollY") == 300
     tab.page.click("#pill")
@@ -237,64 +235,61 @@ def _burst(session: hansard.Session, first: int, number: int) -> None:
     session.add_messages(said)
 
 
-def test_more_than_a_page_at_once_leaves_nothing_out(tab: Tab, store: Path) -> None:
+def test_more_than_a_page_at_once_leaves_nothing_out(tab: Tab, opened: hansard.Store) -> None:
     """A reader at the end sees the newest page, with a link to what is before; another one gets a button."""
-    with hansard.open(store, durability="os") as opened:
-        session = opened.session("burst")
-        _burst(session, 1, 20)
-        tab.page.goto("/session?id=burst")
-        _burst(session, 21, 130)
-        tab.page.wait_for_selector("text=burst 150.", timeout=60_000)
-        assert tab.page.locator("#stream .item").count() == 50
-        assert tab.page.locator("#e101").count() == 1
-        tab.page.click("text=Earlier")
-        tab.page.wait_for_selector("text=burst 100.")
-        tab.page.goto("/session?id=burst")
-        tab.page.evaluate("scrollTo({top: 300, behavior: 'instant'})")
-        _burst(session, 151, 60)
-        tab.page.wait_for_selector("#pill:visible", timeout=60_000)
-        assert tab.page.locator("#e101").count() == 1
-        tab.page.click("#pill")
-        tab.page.wait_for_selector("text=burst 210.")
+    session = opened.session("burst")
+    _burst(session, 1, 20)
+    tab.page.goto("/session?id=burst")
+    _burst(session, 21, 130)
+    tab.page.wait_for_selector("text=burst 150.", timeout=60_000)
+    assert tab.page.locator("#stream .item").count() == 50
+    assert tab.page.locator("#e101").count() == 1
+    tab.page.click("text=Earlier")
+    tab.page.wait_for_selector("text=burst 100.")
+    tab.page.goto("/session?id=burst")
+    tab.page.evaluate("scrollTo({top: 300, behavior: 'instant'})")
+    _burst(session, 151, 60)
+    tab.page.wait_for_selector("#pill:visible", timeout=60_000)
+    assert tab.page.locator("#e101").count() == 1
+    tab.page.click("#pill")
+    tab.page.wait_for_selector("text=burst 210.")
     assert tab.page.locator("#e161").count() == 1
     tab.check()
 
 
-def test_a_page_that_follows_for_long_stays_small(tab: Tab, store: Path) -> None:
+def test_a_page_that_follows_for_long_stays_small(tab: Tab, opened: hansard.Store) -> None:
     """Old entries leave a page that is always at its end, and its sums grow with the session."""
-    with hansard.open(store, durability="os") as opened:
-        session = opened.session("followed")
-        _burst(session, 1, 40)
-        tab.page.goto("/session?id=followed")
-        for first in range(41, 400, 40):
-            _burst(session, first, 40)
-            tab.page.wait_for_selector(f"text=burst {first + 39}.", timeout=60_000)
-            assert 40 < tab.page.locator("#stream .item").count() <= 300
-        assert tab.page.locator("#e1").count() == 0
-        session.record_usage(model="m", input_tokens=70, output_tokens=7, cost=0.5)
-        tab.page.wait_for_selector("#about .rail >> text=0.5", timeout=60_000)
-        assert "401 events" in tab.page.inner_text(".head .facts")
+    session = opened.session("followed")
+    _burst(session, 1, 40)
+    tab.page.goto("/session?id=followed")
+    for first in range(41, 400, 40):
+        _burst(session, first, 40)
+        tab.page.wait_for_selector(f"text=burst {first + 39}.", timeout=60_000)
+        assert 40 < tab.page.locator("#stream .item").count() <= 300
+    assert tab.page.locator("#e1").count() == 0
+    session.record_usage(model="m", input_tokens=70, output_tokens=7, cost=0.5)
+    tab.page.wait_for_selector("#about .rail >> text=0.5", timeout=60_000)
+    assert "401 events" in tab.page.inner_text(".head .facts")
     tab.check()
 
 
-def test_what_is_open_stays_open_while_a_session_grows(tab: Tab, store: Path) -> None:
+def test_what_is_open_stays_open_while_a_session_grows(tab: Tab, opened: hansard.Store) -> None:
     """A fold, a fork in place and the chosen message stay; a note appears at its message."""
     page = tab.page
-    with hansard.open(store) as opened:
-        session = opened.session("growing")
-        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-        session.add_message({"role": "user", "content": "go"})
-        session.add_message({"role": "assistant", "content": None, "tool_calls": [call]})
-        session.fork("growing-b").add_message({"role": "user", "content": "other way"})
-        page.goto("/session?id=growing")
-        page.click(".branch summary")
-        page.wait_for_selector(".branch article >> text=other way")
-        page.click(".call summary")
-        page.keyboard.press("g")
-        session.add_message({"role": "tool", "tool_call_id": "c", "content": "its result"})
-        page.wait_for_selector("#e3 >> text=result", timeout=60_000)
-        session.append("x.note", {"text": "look here", "seq": 1})
-        page.wait_for_selector("#e1 .note >> text=look here", timeout=60_000)
+    session = opened.session("growing")
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    session.add_message({"role": "user", "content": "go"})
+    session.add_message({"role": "assistant", "content": None, "tool_calls": [call]})
+    session.fork("growing-b").add_message({"role": "user", "content": "other way"})
+    page.goto("/session?id=growing")
+    page.click(".branch summary")
+    page.wait_for_selector(".branch article >> text=other way")
+    page.click(".call summary")
+    page.keyboard.press("g")
+    session.add_message({"role": "tool", "tool_call_id": "c", "content": "its result"})
+    page.wait_for_selector("#e3 >> text=result", timeout=60_000)
+    session.append("x.note", {"text": "look here", "seq": 1})
+    page.wait_for_selector("#e1 .note >> text=look here", timeout=60_000)
     assert page.locator(".call").first.get_attribute("open") is not None
     assert page.locator(".branch article >> text=other way").is_visible()
     assert page.locator("#e1.here").count() == 1
@@ -357,13 +352,12 @@ def test_a_link_to_an_event_of_another_page_finds_it(tab: Tab) -> None:
     tab.check()
 
 
-def test_the_line_of_the_last_visit(tab: Tab, store: Path) -> None:
+def test_the_line_of_the_last_visit(tab: Tab, opened: hansard.Store) -> None:
     """What came since the last visit of this browser is below a line."""
     tab.page.goto("/session?id=support/42-b")
     assert tab.page.locator(".unread").count() == 0
     tab.page.goto("/")
-    with hansard.open(store) as opened:
-        opened.session("support/42-b").add_message({"role": "user", "content": "since then"})
+    opened.session("support/42-b").add_message({"role": "user", "content": "since then"})
     tab.page.goto("/session?id=support/42-b")
     assert "since then" in tab.page.locator(".unread + .item").inner_text()
     tab.page.goto("/session?id=support/42-b")
@@ -436,21 +430,22 @@ def test_reading_and_searching_without_scripts(browser: Any, served: Running) ->
     tab.context.close()
 
 
-def test_a_public_address_below_a_path_works_in_a_browser(browser: Any, store: Path) -> None:
+def test_a_public_address_below_a_path_works_in_a_browser(
+    browser: Any, store: Path, opened: hansard.Store
+) -> None:
     """Links, scripts, live updates and forks in place stay below the path of the proxy."""
     one = Running(store, f"--token={TOKEN}", "--public=http://pages.localhost/hansard")
     rules = f"--host-resolver-rules=MAP pages.localhost 127.0.0.1:{one.port}"
     started = browser.browser_type.launch(executable_path=CHROMIUM, args=[*FLAGS, rules])
     one.host = "pages.localhost/hansard"
     tab = Tab(started, one)
-    with hansard.open(store) as opened:
-        session = opened.session("proxied")
-        session.add_message({"role": "user", "content": "over there"})
-        session.fork("proxied-b").add_message({"role": "user", "content": "other way"})
-        tab.page.goto("/hansard/?order=id&prefix=proxied")
-        tab.page.click('.title >> text="proxied"')
-        session.add_message({"role": "user", "content": "over here"})
-        tab.page.wait_for_selector("text=over here", timeout=60_000)
+    session = opened.session("proxied")
+    session.add_message({"role": "user", "content": "over there"})
+    session.fork("proxied-b").add_message({"role": "user", "content": "other way"})
+    tab.page.goto("/hansard/?order=id&prefix=proxied")
+    tab.page.click('.title >> text="proxied"')
+    session.add_message({"role": "user", "content": "over here"})
+    tab.page.wait_for_selector("text=over here", timeout=60_000)
     tab.page.click(".branch summary")
     tab.page.wait_for_selector(".branch article >> text=other way")
     tab.page.keyboard.press("G")
@@ -480,17 +475,17 @@ def test_a_damaged_session_says_so_on_the_open_page(browser: Any, tmp_path: Path
     one.stop()
 
 
-def test_exported_pages_need_no_server(browser: Any, store: Path, tmp_path: Path) -> None:
+def test_exported_pages_need_no_server(
+    browser: Any, store: Path, opened: hansard.Store, tmp_path: Path
+) -> None:
     """`export --as site` writes pages that link to each other, without credentials or what was not chosen."""
-    command = [sys.executable, "-m", "hansard", "-s", str(store), "export", "--as=site", "--json"]
-    with hansard.open(store, durability="os") as opened:
-        said = [{"role": "user", "content": f"message {n}"} for n in range(700)]
-        opened.session("middle").add_messages(said)
+    said = [{"role": "user", "content": f"message {n}"} for n in range(700)]
+    opened.session("middle").add_messages(said)
     ids = ["support/42", "attack", "middle", *(id for id in IDS if id.startswith("a"))]
     site = tmp_path / "pages"
-    subprocess.run([*command, f"-o{site}", *ids], check=True, capture_output=True)
-    again = subprocess.run([*command, f"-o{site}", *ids], capture_output=True, check=False)
-    assert (again.returncode, b"not an empty directory" in again.stderr) == (1, True)
+    assert command("export", "--as=site", "-o", site, *ids, store=store).code == 0
+    again = command("export", "--as=site", "-o", site, *ids, store=store)
+    assert (again.code, "not an empty directory" in again.err) == (1, True)
     assert len([*site.glob("middle*.html")]) == 4
     assert not [
         path for path in site.iterdir() if path.is_file() and SECRET in path.read_text("latin-1")
