@@ -310,20 +310,20 @@ class Screen:
         self, label: str, pieces: "Iterable[bytes]", total: int, unit: str
     ) -> "Iterator[bytes]":
         """Yield pieces, with a progress bar that counts them; `total`: about how many there are."""
-        with self.progress(label, unit=unit) as update:
+        with self.progress(label, unit) as update:
             for done, piece in enumerate(pieces, 1):
                 yield piece
                 update(min(done, total), total)
 
     @contextmanager
     def progress(
-        self, label: str, *, unit: str = "bytes", least: int = 0
+        self, label: str, unit: str, *, least: int = 0
     ) -> "Iterator[Callable[[int, int], None]]":
         """Show a progress bar while the block runs, if stderr is a terminal.
 
         Args:
             label: what is done.
-            unit: "bytes", which have a rate, or what is counted.
+            unit: what is counted.
             least: show it only if the total is at least this.
         """
         if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
@@ -332,16 +332,12 @@ class Screen:
         from rich import progress as bars
         from rich.console import Console
 
-        amount: list[bars.ProgressColumn] = (
-            [bars.DownloadColumn(binary_units=True), bars.TransferSpeedColumn()]
-            if unit == "bytes"
-            else [bars.MofNCompleteColumn(), bars.TextColumn(unit)]
-        )
         console = Console(stderr=True, markup=False, highlight=False, emoji=False)
         bar = bars.Progress(
             bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(bar_width=None if console.width < _WIDTH else 40),
-            *amount,
+            bars.MofNCompleteColumn(),
+            bars.TextColumn(unit),
             bars.TimeRemainingColumn(),
             console=console,
             transient=True,

@@ -36,7 +36,7 @@ def command(
         raise click.UsageError("--vacuum needs --all: it rewrites the tables of all sessions")
     with call.writing() as store:
         wanted = [session_of(store, session_id).id for session_id in session_ids] or None
-        with call.screen.progress("compacting", unit="sessions") as progress:
+        with call.screen.progress("compacting", "sessions") as progress:
             report = store.compact(wanted, vacuum=vacuum, progress=progress)
     screen = call.screen
     screen.document(report)

@@ -56,12 +56,9 @@ def command(call: Call, directory: str | None) -> None:
             figures |= scene(_Stage(store, screen, opened)) or {}
     figures["seconds"] = round(time.perf_counter() - begun, 1)
     screen.document(figures)
-    # The program next to this Python, if it is not on PATH, as in a checkout.
-    installed = Path(sys.executable).with_name("hansard")
-    program = f"{shlex.quote(sys.executable)} -m hansard"
-    if installed.exists():
-        on_path = shutil.which("hansard") == str(installed)
-        program = "hansard" if on_path else shlex.quote(str(installed))
+    # In a checkout, `hansard` is not on PATH.
+    installed = shutil.which("hansard") == str(Path(sys.executable).with_name("hansard"))
+    program = "hansard" if installed else f"{shlex.quote(sys.executable)} -m hansard"
     screen.line()
     screen.line((f"Done in {figures['seconds']} s. Explore the store:", "bold"))
     # No comments: zsh passes them to the command.
@@ -260,12 +257,4 @@ def _verify(stage: _Stage) -> Figures:
     return {"ok": report.ok, "sessions": len(rows)}
 
 
-_SCENES: Final = (
-    _conversation,
-    _writers,
-    _revert,
-    _fork,
-    _damage,
-    _compaction,
-    _verify,
-)
+_SCENES: Final = (_conversation, _writers, _revert, _fork, _damage, _compaction, _verify)

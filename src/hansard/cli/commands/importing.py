@@ -97,7 +97,7 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
     reason = ""
     with (
         _target(call, () if dry_run else (path,)) as store,
-        call.screen.progress(f"importing {kind}", unit="files") as progress,
+        call.screen.progress(f"importing {kind}", "files") as progress,
     ):
         try:
             report = importers.import_sessions(
@@ -169,7 +169,7 @@ def copy(
         session_ids = tuple(session_of(here, session_id).id for session_id in session_ids)
         with (
             open_trusted(target, create=True, auto_compact=True) as there,
-            call.screen.progress("copying", unit="sessions") as progress,
+            call.screen.progress("copying", "sessions") as progress,
         ):
             report = here.copy_to(there, session_ids or None, prefix=prefix, progress=progress)
     shown = msgspec.structs.asdict(report)

@@ -116,7 +116,7 @@ def ls(
             filters["parent"] = session_of(store, filters["parent"]).id
         if limit is None and screen.terminal and not tree:
             limit = _SCREENFUL
-        with screen.progress("reading sessions", unit="sessions", least=_SLOW) as progress:
+        with screen.progress("reading sessions", "sessions", least=_SLOW) as progress:
             page = store.sessions(
                 **filters, order=order, limit=limit or None, cursor=cursor, progress=progress
             )
@@ -178,7 +178,7 @@ def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int |
     screen = call.screen
     with call.finding() as store:
         session_ids = tuple(session_of(store, session_id).id for session_id in session_ids)
-        with screen.progress("reading sessions", unit="sessions", least=_SLOW) as progress:
+        with screen.progress("reading sessions", "sessions", least=_SLOW) as progress:
             known = store.sessions(progress=progress).items
         parents = related(store, known)
         rows = forest(known, parents, _levels(screen))

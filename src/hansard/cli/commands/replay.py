@@ -176,15 +176,11 @@ def _chosen(
     played: "Iterator[hansard.Event]", upto: int | None, kinds: tuple[str, ...]
 ) -> "Iterator[hansard.Event]":
     """Yield the requested events."""
-    if upto == 0:
-        return
     for event in played:
         if upto is not None and event.seq > upto:
             return
         if not kinds or any(fnmatchcase(event.kind, kind) for kind in kinds):
             yield event
-        if event.seq == upto:
-            return
 
 
 def _state(

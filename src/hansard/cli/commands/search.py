@@ -42,7 +42,7 @@ def command(call: Call, words: tuple[str, ...], session: str | None, **filters: 
     with call.finding() as store:
         if session is not None:
             session = session_of(store, session).id
-        with call.screen.progress("reading events", unit="events", least=2_000) as progress:
+        with call.screen.progress("reading events", "events", least=2_000) as progress:
             hits = store.search(text, session=session, progress=progress, **filters)
         damaged = store.count(prefix=filters["prefix"], damaged=True) if session is None else 0
     for hit in hits:

@@ -79,7 +79,7 @@ def command(call: Call, prefix: str, top: int, model: str | None) -> None:
     With --json: one document.
     """
     with call.finding() as store:
-        with call.screen.progress("reading sessions", unit="sessions", least=200) as progress:
+        with call.screen.progress("reading sessions", "sessions", least=200) as progress:
             stats = store.stats(prefix=prefix, progress=progress)
         if model is not None:
             used = {name: usage for name, usage in stats.models.items() if name == model}
