@@ -65,7 +65,6 @@ def fill(path: Path) -> Path:
     with hansard.open(store, durability="os") as opened:
         opened.session("deleted").add_message({"role": "user", "content": "bye"})
         opened.delete("deleted")
-        (path / "exported").write_bytes(b"".join(opened.session("agent/1-b").export()))
     with hansard.open(path / "other", durability="os") as opened:
         opened.session("new").add_message({"role": "user", "content": "new"})
         (path / "exported").write_bytes(b"".join(opened.session("new").export()))

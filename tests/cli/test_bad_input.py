@@ -19,6 +19,7 @@ from tests.cli import calls, samples
 from tests.cli.batch import batch
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import Done
+from tests.unit.disk_probe import tree
 
 #: It takes long, and is tested in test_demo.
 LONG = "demo"
@@ -92,17 +93,12 @@ def test_what_is_not_a_store_is_refused_and_left(what: str, tmp_path: Path) -> N
         elif what == "other files":
             store.mkdir()
             (store / "notes.txt").write_text("mine")
-    before = {path: contents(path) for path in calls.directories(requested)}
+    before = {path: tree(path) for path in calls.directories(requested)}
     for name, path, done in answers(requested):
         line = complaint(name, done)
         assert NOT_A_STORE[what] in line, name
         assert str(path / "store") in line or what == "a newer version", name
-        assert contents(path) == before[path], name
-
-
-def contents(path: Path) -> dict[Path, bytes]:
-    """Return the files below a directory."""
-    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+        assert tree(path) == before[path], name
 
 
 #: Calls that are refused: the arguments, the exit code, and a part of the one line on stderr.
@@ -169,15 +165,14 @@ def test_a_refused_call_says_why_and_changes_nothing(tmp_path: Path) -> None:
     """N-90: a call with wrong arguments is one line, exit 1 or 2, and no change in the store."""
     store = calls.fill(tmp_path)
     paths = {"STORE": store, "TARGET": tmp_path / "target", "FILE": tmp_path / "file.jsonl"}
-    before = {path: data for path, data in contents(store).items() if "sessions" in path.parts}
+    before = tree(store / "sessions")
     words = [[paths.get(word, word) for word in shlex.split(text)] for text, _, _ in REFUSED]
     done = batch([{"words": one if one[0] == "copy" else ["-s", store, *one]} for one in words])
     for (text, code, reason), one in zip(REFUSED, done, strict=True):
         assert reason in complaint(text, one, code), text
         assert one.out == "", text
         assert code == 1 or "--help`" in one.err, text
-    after = {path: data for path, data in contents(store).items() if "sessions" in path.parts}
-    assert after == before
+    assert tree(store / "sessions") == before
     assert not paths["TARGET"].exists()
     assert not paths["FILE"].exists()
 

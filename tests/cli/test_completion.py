@@ -103,18 +103,19 @@ def in_shell(shell: str, tmp_path: Path, terminal: OpenTerminal) -> Terminal:
     return run
 
 
+def offered(store: Path, line: str, word: str | None = None) -> list[str]:
+    """Return what bash is offered after a line, for its last word or for a part of it."""
+    word = line.rpartition(" ")[2] if word is None else word
+    asked = {"_HANSARD_COMPLETE": "bash_complete", "COMP_LINE": line, "COMP_WORD": word}
+    return hansard(store=store, env=asked).out.strip().splitlines()
+
+
 def test_ids_that_look_like_options_are_offered_after_two_dashes(tmp_path: Path) -> None:
     """An id that begins with a dash is not offered where it would be an option."""
     with library.open(tmp_path, durability="os") as store:
         store.session("--full").add_message({})
-
-    def offered(line: str) -> str:
-        word = line.rpartition(" ")[2]
-        asked = {"_HANSARD_COMPLETE": "bash_complete", "COMP_LINE": line, "COMP_WORD": word}
-        return hansard(store=tmp_path, env=asked).out.strip()
-
-    assert offered("hansard show ") == ""
-    assert offered("hansard show -- --") == "plain,--full"
+    assert offered(tmp_path, "hansard show ") == []
+    assert offered(tmp_path, "hansard show -- --") == ["plain,--full"]
 
 
 def test_other_shells_are_offered_only_what_needs_no_quoting(tmp_path: Path) -> None:
@@ -127,40 +128,35 @@ def test_other_shells_are_offered_only_what_needs_no_quoting(tmp_path: Path) -> 
     assert "PWNED" not in done.out
 
 
-def test_names_kinds_metadata_and_models_are_offered(tmp_path: Path) -> None:
-    """Snapshot names and kinds of the named session, and metadata and models of the store, are offered."""
+#: Unfinished lines after `hansard`, the part that bash replaces, and what is offered.
+OFFERED = (
+    ("replay a --at b", "b", "before\\ \\$\\(x\\)"),
+    ("revert a ", "", "before\\ \\$\\(x\\)"),
+    ("replay a --kind x", "x", "x.todo"),
+    ("ls --where user=", "", "u7"),
+    ("add a --meta pl", "pl", "plan=a\\ b"),
+    ("diff a@b", "a@b", "a@before\\ \\$\\(x\\)"),
+    ("stats --model ", "", "large"),
+    ("restore ", "", "deleted"),
+)
+
+
+def test_names_kinds_metadata_models_and_the_trash_are_offered(tmp_path: Path) -> None:
+    """Snapshot names and kinds of the named session, and metadata, models and the trash of the store."""
     with library.open(tmp_path, durability="os") as store:
         session = store.create("a", metadata={"user": "u7", "plan": "a b", "title": "T"})
         session.append("x.todo", {})
         session.snapshot("before $(x)")
         session.record_usage(model="large", input_tokens=1)
-
-    def offered(line: str, word: str) -> list[str]:
-        asked = {"_HANSARD_COMPLETE": "bash_complete", "COMP_LINE": line, "COMP_WORD": word}
-        return hansard(store=tmp_path, env=asked).out.splitlines()
-
-    quoted = "plain,before\\ \\$\\(x\\)"
-    assert offered("hansard replay a --at b", "b") == [quoted]
-    assert offered("hansard revert a ", "") == [quoted]
-    assert offered("hansard replay a --kind x", "x") == ["plain,x.todo"]
-    assert offered("hansard ls --where user=", "") == ["plain,u7"]
-    assert offered("hansard add a --meta pl", "pl") == ["plain,plan=a\\ b"]
-    assert offered("hansard diff a@b", "a@b") == ["plain,a@before\\ \\$\\(x\\)"]
-    assert offered("hansard stats --model ", "") == ["plain,large"]
-    assert offered("hansard revert none ", "") == [""]
+        store.session("deleted").add_message({})
+        store.delete("deleted")
+    for line, word, value in OFFERED:
+        assert offered(tmp_path, f"hansard {line}", word) == [f"plain,{value}"], line
+    assert offered(tmp_path, "hansard revert none ") == []
 
 
-def test_paths_and_the_trash_are_offered(tmp_path: Path) -> None:
-    """Where a path goes, the shell completes files; `restore` is offered what is in the trash."""
-    with library.open(tmp_path, durability="os") as store:
-        store.session("a").add_message({})
-        store.delete("a")
-
-    def offered(line: str) -> str:
-        word = line.rpartition(" ")[2]
-        asked = {"_HANSARD_COMPLETE": "bash_complete", "COMP_LINE": line, "COMP_WORD": word}
-        return hansard(store=tmp_path, env=asked).out.strip()
-
-    assert offered("hansard restore ") == "plain,a"
+def test_paths_are_completed_by_the_shell(tmp_path: Path) -> None:
+    """Where a path goes, the shell completes files."""
+    library.open(tmp_path).close()
     for words in ("-s", "ls -s", "copy", "copy x", "import codex", "export a -o", "ls --workspace"):
-        assert offered(f"hansard {words} d") == "file,d"
+        assert offered(tmp_path, f"hansard {words} d") == ["file,d"]

@@ -12,7 +12,7 @@ from tests.cli import samples
 from tests.cli.batch import batch
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
-from tests.unit.disk_probe import index_of
+from tests.unit.disk_probe import index_of, tree
 
 
 @pytest.fixture
@@ -151,12 +151,13 @@ def test_a_damaged_session_is_flagged_and_hides_no_other(
     assert b"\x1b[1;31magent/1-b" in shown.raw
 
 
-def test_a_listing_keeps_the_index_and_changes_no_log(store: Path) -> None:
-    """N-62, N-76: `ls` writes the index, for the next time, and not one byte of a session."""
-    before = {p: p.read_bytes() for p in (store / "sessions").rglob("*") if p.is_file()}
-    assert hansard("ls", store=store).code == 0
+@pytest.mark.parametrize("words", [("ls",), ("search", "refund")])
+def test_the_index_is_kept_and_no_log_changed(words: tuple[str, ...], store: Path) -> None:
+    """N-62, N-76: `ls` and `search` write the index, for the next time, and not one byte of a session."""
+    before = tree(store / "sessions")
+    assert hansard(*words, store=store).code == 0
     assert index_of(store).exists()
-    assert {p: p.read_bytes() for p in (store / "sessions").rglob("*") if p.is_file()} == before
+    assert tree(store / "sessions") == before
 
 
 def test_times_are_told_as_people_say_them() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import hansard as library
+from tests.cli.batch import batch
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard, python
 
@@ -92,23 +93,25 @@ def test_json_prints_the_events_as_they_are_stored(store: Path) -> None:
     assert '{"n":12345678901234567890,"f":1e300,' in done.out
 
 
-@pytest.mark.parametrize(
-    ("words", "seqs"),
-    [
-        (("--from", "11"), [11, 12]),
-        (("--to", "2"), [1, 2]),
-        (("--from", "3", "--to", "looked"), [3, 4, 5]),
-        (("--from", "looked", "--to", "6"), [5, 6]),
-        (("--kind", "message.added"), [2, 3, 4, 5, 9]),
-        (("--kind", "session.*", "--kind", "x.*"), [1, 6, 11]),
-        (("--kind", "message.*", "--from", "8"), [8, 9]),
-        (("--to", "0"), []),
-    ],
-)
-def test_a_part_is_played(words: tuple[str, ...], seqs: list[int], store: Path) -> None:
+#: The words of a call, and the seqs that it plays.
+PARTS = {
+    "--from 11": [11, 12],
+    "--to 2": [1, 2],
+    "--from 3 --to looked": [3, 4, 5],
+    "--from looked --to 6": [5, 6],
+    "--kind message.added": [2, 3, 4, 5, 9],
+    "--kind session.* --kind x.*": [1, 6, 11],
+    "--kind message.* --from 8": [8, 9],
+    "--to 0": [],
+}
+
+
+def test_a_part_is_played(store: Path) -> None:
     """--from and --to take seqs and labels, --kind takes patterns, and they go together."""
-    done = hansard("replay", "agent/1", *words, "--json", store=store)
-    assert [event["seq"] for event in done.lines] == seqs
+    replay = ["-s", store, "replay", "agent/1", "--json"]
+    done = batch([{"words": [*replay, *words.split()]} for words in PARTS])
+    played = [[event["seq"] for event in one.lines] for one in done]
+    assert dict(zip(PARTS, played, strict=True)) == PARTS
 
 
 def test_at_shows_state_and_view_of_that_point(store: Path) -> None:

@@ -9,7 +9,6 @@ from tests.cli import samples
 from tests.cli.batch import batch
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
-from tests.unit.disk_probe import index_of
 
 
 def test_hits_are_those_of_the_library(store: Path) -> None:
@@ -62,14 +61,6 @@ def test_what_was_found_stands_out(width: int, store: Path, terminal: OpenTermin
     assert "agent/1:3: user: Where is my refund? I asked twice." in text
     # In one piece, to be copied: where it is too long, it is the terminal that wraps it.
     assert b"1 hit. To read on: hansard replay agent/1 --from 3\x1b[0m\r\n" in shown.raw
-
-
-def test_the_index_is_kept(store: Path) -> None:
-    """A search keeps the index for the next one, which finds the same."""
-    first = hansard("search", "refund", "--json", store=store)
-    assert first.code == 0
-    assert index_of(store).exists()
-    assert hansard("search", "refund", "--json", store=store).out == first.out
 
 
 def test_a_damaged_session_is_passed_over_and_named(store: Path) -> None:

@@ -167,15 +167,3 @@ def test_commands_show_every_character(
     assert seen.wait() == 0
     sent = re.sub(r"\x1b\[[0-9;]*m", "", seen.raw.decode()).replace("\r\n", "\n")
     assert re.sub(r"[ \n]", "", sent) == re.sub(r"[ \n]", "", piped.out)
-
-
-def test_a_step_says_how_much_does_not_fit(tmp_path: Path, terminal: OpenTerminal) -> None:
-    """`replay --step` shows what fits, verbatim, with the range of lines and their number."""
-    with library.open(tmp_path, durability="os") as store:
-        lines = "\n".join(f"  {n}. __line__" for n in range(30))
-        store.session("a").add_message({"role": "user", "content": lines})
-    seen = terminal("replay", "a", "--step", store=tmp_path, rows=12)
-    for text in ("      0. __line__", "lines 1 to 9 of 31", "q quit"):
-        seen.wait_for(text)
-    seen.type("q")
-    assert seen.wait() == 0
