@@ -24,9 +24,6 @@ _LONG: Final = 8_000
 
 _INDENT: Final = 4
 
-#: The style of marks, such as "(reverted)".
-_MARKED: Final = "dim italic"
-
 ROLES: Final = {
     "user": "bold green",
     "human": "bold green",
@@ -124,8 +121,8 @@ class EventPrinter:
             message = data.get("message")
             role = message.get("role") if isinstance(message, dict) else None
             speaker = f"{cell(str(role or 'message'))}, streamed"
-            marked = (_marked(self.mark(event.seq)), _MARKED)
-            self._screen.line(*head, (speaker, ROLES.get(str(role), "bold")), marked)
+            style = ROLES.get(str(role), "bold")
+            self._screen.line(*head, (speaker, style), _marked(self.mark(event.seq)))
             self._screen.write(" " * _INDENT)
         self._stream = (stream, first, before + text)
         self._screen.write(text.replace("\n", "\n" + " " * _INDENT))
@@ -162,7 +159,7 @@ class EventPrinter:
         line: list[Piece] = [(cell(parsed.speaker), ROLES.get(parsed.role, "bold"))]
         if parsed.partial:
             line.append((" (unfinished)", "red"))
-        line.append((_marked(mark), _MARKED))
+        line.append(_marked(mark))
         parts = parsed.shown(full=self._full)
         if len(parts) == 1 and parts[0].kind == "result" and "\n" not in parts[0].text:
             # The most frequent message fits in one line.
@@ -210,8 +207,8 @@ class EventPrinter:
         return [text[:_LONG], f" … ({more} more; --full shows all)"]
 
 
-def _marked(mark: str) -> str:
-    return f" ({mark})" if mark else ""
+def _marked(mark: str) -> Piece:
+    return (f" ({mark})" if mark else "", "dim italic")
 
 
 def short(value: object, length: int | None = 60) -> str:
@@ -313,16 +310,20 @@ def _metadata(data: dict[str, Any]) -> str:
     )
 
 
-def _tokens(usage: Mapping[str, Any]) -> str:
-    def of_these(*names: str) -> str:
-        counts = ((name, usage.get(f"{name}_tokens")) for name in names)
-        text = ", ".join(f"{count:,} {name.replace('_', '-')}" for name, count in counts if count)
-        return f" ({text})" if text else ""
+def tokens_of(
+    usage: Mapping[str, Any], *names: str, show: Callable[[int], str] = "{:,}".format
+) -> str:
+    """Return the numbers of some kinds of tokens that are not 0, in parentheses."""
+    counts = ((name, usage.get(f"{name}_tokens")) for name in names)
+    text = ", ".join(f"{show(count)} {name.replace('_', '-')}" for name, count in counts if count)
+    return f" ({text})" if text else ""
 
+
+def _tokens(usage: Mapping[str, Any]) -> str:
     given, made = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
     cost = Decimal(str(usage.get("cost") or 0))
     price = f", cost {money(cost)}" if cost else ""
-    source, thought = of_these("cached", "cache_write"), of_these("reasoning")
+    source, thought = tokens_of(usage, "cached", "cache_write"), tokens_of(usage, "reasoning")
     return f"{many(given, 'token')} in{source}, {made:,} out{thought}{price}"
 
 

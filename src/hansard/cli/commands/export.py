@@ -29,9 +29,6 @@ _ENDINGS: Final = {
     **exporters.KINDS,
 }
 
-#: Where the formats go that a terminal cannot show.
-_PLACES: Final = {"site": "DIRECTORY", "parquet": "FILE"}
-
 #: The format that the ending of -o names, if --as is not given.
 _FORMATS: Final = {
     ".html": "html",
@@ -104,7 +101,8 @@ def command(
     if output is None and screen.json and format != "jsonl":
         raise click.UsageError(f"--json with {format} needs -o FILE")
     if output is None and (format == "site" or (format == "parquet" and sys.stdout.isatty())):
-        raise click.UsageError(f"--as {format} needs -o {_PLACES[format]}")
+        place = "DIRECTORY" if format == "site" else "FILE"
+        raise click.UsageError(f"--as {format} needs -o {place}")
     view = view or ("model" if format in exporters.KINDS else "history")
     options = {"redacted": not unredacted, "view": view}
     written: list[tuple[str, Path, int]] = []
@@ -164,10 +162,9 @@ def _write(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
 
     It is written under another name first: under its own name it is complete.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    written = 0
+    descriptor, name = tempfile.mkstemp(".tmp", f".{path.name}.", path.parent)
+    temporary, written = Path(name), 0
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb", 1024 * 1024) as file:
             for piece in pieces:
                 written += file.write(piece)

@@ -12,6 +12,7 @@ import msgspec
 import hansard
 from hansard.cli import arguments
 from hansard.cli.command import Call, define
+from hansard.cli.render import tokens_of
 from hansard.cli.screen import (
     Piece,
     Screen,
@@ -51,9 +52,6 @@ _USAGE: Final = (
     "reasoning_tokens",
     "cost",
 )
-
-#: What part of a model's tokens was.
-_PARTS: Final = ("cached", "cache_write", "reasoning")
 
 #: Days per column of a plot, and their names.
 _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
@@ -148,9 +146,9 @@ def _plots(
     models = []
     for model, used in stats.models.items():
         tokens = used.input_tokens + used.output_tokens
-        counts = ((name, getattr(used, f"{name}_tokens")) for name in _PARTS)
-        named = ", ".join(f"{rounded(n)} {name.replace('_', '-')}" for name, n in counts if n)
-        text = f"{rounded(tokens)}{f' ({named})' if named else ''} in {many(used.calls, 'call')}"
+        fields = msgspec.structs.asdict(used)
+        kinds = tokens_of(fields, "cached", "cache_write", "reasoning", show=rounded)
+        text = f"{rounded(tokens)}{kinds} in {many(used.calls, 'call')}"
         cost = f", cost {money(used.cost)}" if used.cost else ""
         models.append((model, tokens, text + cost))
     models.sort(key=itemgetter(1), reverse=True)
