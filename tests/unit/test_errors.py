@@ -236,6 +236,8 @@ def exported(store: Store) -> bytes:
 CASES: dict[str, tuple[type[Exception], Callable[[Store, Path], Any], str]] = {
     "last": (ValueError, lambda store, _: store.session("a").messages(last=-1),
         "last must be a non-negative count, got -1"),
+    "limit": (ValueError, lambda store, _: store.sessions(limit=0), "limit must be >= 1, got 0"),
+    "hits": (ValueError, lambda store, _: store.search("x", limit=-1), "limit must be >= 1, got -1"),
     "empty id": (errors.InvalidSessionId, lambda store, _: store.session(""),
         "session id is empty; pass a string, or call store.session() for a generated id"),
     "redact": (errors.InvalidEvent, lambda store, _: store.session("a").redact(7),

@@ -1,6 +1,6 @@
 """Costs are linear in what is new or shown: counted, not timed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,6 @@ import pytest
 
 import hansard
 from hansard.backend.local.log import LocalLog
-from hansard.backend.memory import MemoryBackend
 from hansard.event import kinds
 from hansard.log import disk
 from hansard.state import fold, lineage
@@ -19,14 +18,7 @@ MANY = 600
 Grow = Callable[[hansard.Session, int], None]
 
 
-@pytest.fixture(params=["files", "memory"])
-def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hansard.Session]:
-    """Return an empty session of each kind of store."""
-    if request.param == "memory":
-        yield hansard.Store(MemoryBackend()).session("a")
-        return
-    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
-        yield store.session("a")
+both = pytest.mark.parametrize("store", ["memory", "os"], indirect=True)
 
 
 def regenerate(session: hansard.Session, count: int) -> None:
@@ -42,6 +34,7 @@ def expected(count: int) -> list[str]:
     return [text for number in range(count) for text in (f"q{number}", f"a{number}")]
 
 
+@both
 def test_set_metadata_folds_one_event(
     session: hansard.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +48,7 @@ def test_set_metadata_folds_one_event(
     assert counted.of(lambda: session.set_metadata(turn=MANY - 1)) <= 1, "nothing is new"
 
 
+@both
 def test_the_model_view_reads_a_log_with_many_reverts_once(
     session: hansard.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +65,7 @@ def test_the_model_view_reads_a_log_with_many_reverts_once(
     assert parsed.calls <= MANY, "parsed once"
 
 
+@both
 def test_the_last_message_costs_the_same_after_any_number_of_reverts(
     session: hansard.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +83,7 @@ def test_the_last_message_costs_the_same_after_any_number_of_reverts(
     assert session.messages(last=1) == [{"role": "assistant", "content": f"a{MANY // 2 - 1}"}]
 
 
+@both
 def test_a_fork_keeps_what_it_knows(
     session: hansard.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

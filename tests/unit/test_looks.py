@@ -49,38 +49,21 @@ READS: dict[str, Callable[[Session], object]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-@pytest.mark.parametrize("compacted", [False, True], ids=["plain", "compacted"])
-def test_a_read_takes_one_look(
-    store: Store, looks: list[str], name: str, *, compacted: bool
-) -> None:
-    """A call reads the end of the log once, however many questions it asks."""
-    session = store.session("s")
+@pytest.mark.parametrize("how", ["plain", "compacted", "forked"])
+def test_a_read_takes_one_look(store: Store, looks: list[str], name: str, how: str) -> None:
+    """A call reads the end of a log once, however many questions it asks; a fork's before its ancestors'."""
+    session, expected = store.session("a"), ["a"]
     session.add_messages([USER] * 5)
     session.set_metadata(title="t")
     session.snapshot("here")
     session.redact(2)
-    if compacted:
+    if how == "compacted":
         session.compact()
-        session.add_message(USER)
+    if how == "forked":
+        session = session.fork("b").fork("c")
+        expected = ["c", "b", "a"]
+    session.add_message(USER)
     for _ in range(2):
         looks.clear()
         READS[name](session)
-        assert looks == ["s"]
-
-
-@pytest.mark.parametrize("name", READS)
-def test_a_read_of_a_fork_takes_one_look_at_each_ancestor(
-    store: Store, looks: list[str], name: str
-) -> None:
-    """The end of a fork is read first, and then that of each ancestor, once."""
-    root = store.session("a")
-    root.add_messages([USER] * 5)
-    root.snapshot("here")
-    middle = root.fork("b")
-    middle.add_message(USER)
-    child = middle.fork("c")
-    child.add_message(USER)
-    for _ in range(2):
-        looks.clear()
-        READS[name](child)
-        assert looks == ["c", "b", "a"]
+        assert looks == expected

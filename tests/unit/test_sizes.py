@@ -169,8 +169,7 @@ def test_a_segment_that_cannot_be_read_back_replaces_nothing(
         store.session("b").compact()
         with monkeypatch.context() as patched:
             # A writer that frames more than a reader takes.
-            for module in (sealed_segment,):
-                patched.setattr(module, "LARGEST_FRAME", 10_000)
+            patched.setattr(sealed_segment, "LARGEST_FRAME", 10_000)
             report = store.compact()
             assert list(report.failed) == ["a"]
             assert "cannot be read back" in report.failed["a"]

@@ -84,12 +84,3 @@ def test_a_closed_store_says_so(store: Store) -> None:
     for call in calls:
         with pytest.raises(hansard.Closed):
             call()
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-def test_a_bad_limit_is_refused(store: Store, limit: int) -> None:
-    """A page has at least one session, and a search at least one hit."""
-    with pytest.raises(ValueError, match="limit"):
-        store.sessions(limit=limit)
-    with pytest.raises(ValueError, match="limit"):
-        store.search("x", limit=limit)
