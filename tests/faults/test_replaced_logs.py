@@ -244,7 +244,7 @@ def test_a_staged_log_does_not_continue_the_sealed_segments_of_another(
         session = store.session("s")
         session.add_messages([{"text": "before"}] * 3)
         session.compact()
-    log = _log(path)
+    log = log_of(path, "s")
     log.rename(tmp_path / "kept")
     with open_store(str(path), "os") as store:
         with pytest.raises(Damaged, match="missing"):
