@@ -32,26 +32,17 @@ def children(script: str, *rows: Sequence[str], stderr: int | None = None) -> It
         yield started
 
 
-def expect(started: list[Child], line: str) -> None:
-    """Wait until each process writes a line."""
-    for child in started:
-        assert child.stdout is not None
-        assert child.stdout.readline() == f"{line}\n"
-
-
-def go_on(started: list[Child]) -> None:
-    """Send each process a line, for which it waits."""
-    for child in started:
-        assert child.stdin is not None
-        child.stdin.write("\n")
-        child.stdin.flush()
-
-
 def race(script: str, *rows: Sequence[str]) -> list[str]:
     """Release all processes when each is ready; return what each writes afterwards."""
     with children(script, *rows) as started:
-        expect(started, "ready")
-        go_on(started)
+        for child in started:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        # Each waits for a line.
+        for child in started:
+            assert child.stdin is not None
+            child.stdin.write("\n")
+            child.stdin.flush()
         said = [child.communicate(timeout=PATIENCE)[0] for child in started]
         assert [child.returncode for child in started] == [0] * len(rows), said
     return said

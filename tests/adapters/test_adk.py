@@ -489,18 +489,3 @@ async def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
     stored.redact(2, reason="private")
     assert stored.seq == last + 1
     assert "weather" not in texts(await got(service))
-
-
-async def test_a_cancelled_append_changes_all_scopes_or_none(store: hansard.Store) -> None:
-    """A cancelled event is stored once, with its changes in all scopes, or not at all."""
-    service = HansardSessionService(store)
-    await service.create_session(**WHO, session_id="s")
-    for number in range(12):
-        event = said(f"{number}", changes={"app:n": number})
-        task = asyncio.ensure_future(service.append_event(await got(service), event))
-        for _ in range(number % 4):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        found = await got(service)
-        assert (found.state.get("app:n") == number) is (f"{number}" in texts(found))

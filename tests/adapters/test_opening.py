@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,35 +79,24 @@ def test_a_process_that_ends_leaves_nothing_open(tmp_path: Path) -> None:
         assert store.session("s").messages() == [HELLO]
 
 
-def test_work_is_over_before_any_cancellation_is_raised() -> None:
+async def test_work_is_over_before_any_cancellation_is_raised() -> None:
     """A task that is cancelled twice, by a timeout and a shutdown, still waits for what it has begun."""
+    go_on = asyncio.Event()
+    done = []
 
-    async def cancelled() -> list[str]:
-        steps: list[str] = []
-        go_on = asyncio.Event()
+    async def work() -> None:
+        await go_on.wait()
+        done.append("work")
 
-        async def work() -> None:
-            steps.append("begun")
-            await go_on.wait()
-            steps.append("done")
-
-        async def caller() -> None:
-            try:
-                await opening.finished(work())
-            except asyncio.CancelledError:
-                steps.append("cancelled")
-                raise
-
-        task = asyncio.ensure_future(caller())
-        for _ in range(2):
-            for _ in range(5):
-                await asyncio.sleep(0)
-            task.cancel()
+    task = asyncio.ensure_future(opening.finished(work()))
+    for _ in range(2):
         for _ in range(5):
             await asyncio.sleep(0)
-        go_on.set()
-        with suppress(asyncio.CancelledError):
-            await task
-        return steps
-
-    assert asyncio.run(cancelled()) == ["begun", "done", "cancelled"]
+        task.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == ["work"]

@@ -22,9 +22,8 @@ from hansard import exporters, importers
 from hansard.adapters.openai_agents import HansardSession
 from hansard.message import origin
 from tests.adapters.test_openai_agents import ITEMS
-
-#: Whose form no scanner takes for a real one.
-KEY = "sk-ant-" + "api03-" + "x7Kd9mQ2vB5nR8tY1wZ4" * 3
+from tests.cli.running import hansard as command
+from tests.importers.sources import KEY
 
 #: The kind of importer that reads an exporter's files.
 READERS = {"claude-code": "claude-code", "codex": "codex", "openai-items": "openai-agents"}
@@ -338,6 +337,19 @@ def test_a_session_trace_has_the_fields_of_its_format(make: Callable[..., hansar
         assert ("toolCallId" in message) == (message["role"] == "tool")
         if message["role"] == "tool" and message["content"] != "lost":
             assert message["toolCallId"] in calls
+
+
+def test_the_command_exports_what_it_imports(tmp_path: Path) -> None:
+    """N-88: `import codex` reads what `export --as codex` writes; a second import changes nothing."""
+    with hansard.open(tmp_path / "store") as store:
+        conversation(store)
+    path = tmp_path / "out" / "rollout.jsonl"
+    done = command("export", "support/42", "--as", "codex", "-o", path, store=tmp_path / "store")
+    assert done.code == 0, done.err
+    for outcome in ("imported", "present"):
+        done = command("import", "codex", path, "--json", store=tmp_path / "other")
+        assert done.code == 0, done.err
+        assert [one["outcome"] for one in done.json["sessions"]] == [outcome]
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

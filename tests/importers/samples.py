@@ -241,15 +241,12 @@ CELLS: list[Any] = [
 def short(sample: Sample) -> Sample:
     """Return a sample as it was before its last items were added."""
     sample = deepcopy(sample)
-    for name, value in [*sample.items()]:
-        if "/snapshots/" in name:  # the last items of a run of Pydantic AI
-            del sample[name]
-        elif name.endswith(".db"):
-            for table in value.keys() & {"agent_messages", "checkpoints", "snapshots"}:
+    for name, value in sample.items():
+        if name.endswith(".db"):
+            for table in value.keys() & {"agent_messages", "checkpoints"}:
                 value[table][1].pop()
         elif isinstance(value, list):
-            if "-runs/" not in name:
-                value.pop()
+            value.pop()
         else:
             for member in ("messages", "cost_records"):
                 del value.get("session", value).get(member, [])[-1:]

@@ -15,14 +15,11 @@ from claude_agent_sdk import get_session_messages, get_subagent_messages, list_s
 import hansard
 from hansard import exporters, importers
 from hansard.adapters.claude_agent import HansardSessionStore
-from tests.importers.sources import import_new, problems, texts, write_lines
+from tests.importers.sources import KEY, import_new, problems, texts, write_lines
 
 Entry = dict[str, Any]
 
 PROJECT = "-home-u-work"
-
-#: Not a real key, and no scanner takes it for one.
-KEY = "sk-ant-" + "api03-" + "x7Kd9mQ2vB5nR8tY1wZ4" * 3
 
 
 class Transcript:

@@ -3,9 +3,11 @@
 import itertools
 import random
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -112,6 +114,9 @@ def test_nothing_to_import_is_an_error(kind: str, tmp_path: Path) -> None:
 
 
 ROLLOUT = f"rollout-2026-01-02T03-04-05-{samples.GOOD}.jsonl"
+with closing(sqlite3.connect(":memory:")) as _connection:
+    _connection.execute("CREATE TABLE t (a)")
+    OTHER_DATABASE = _connection.serialize().decode("latin-1")
 #: The name of a file that an importer reads, its kind, and contents that are not a session.
 EMPTY = {
     "a.json": ("a3s-code praisonai", ["{", "{}", "[]", "null", "", "\xff\xfe", '{"k": null}']),
@@ -121,6 +126,7 @@ EMPTY = {
     ROLLOUT: ("codex", ["", "{}\n", "null\n", '{"type": "event_msg", "payload": {}}\n']),
     f"{ROLLOUT}.zst": ("codex", ["\x28\xb5\x2f\xfd" + "\xff" * 20]),
     "items.json": ("openai-agents", ["{}", "[]", '{"k": null}', "null", "no JSON"]),
+    "other.db": ("langgraph openai-agents pydantic-ai", ["", "no database", OTHER_DATABASE]),
     "messages.json": ("pydantic-ai", ["{}", "[]", '{"k": null}', "null", '[{"role": "user"}]']),
 }  # fmt: skip
 
