@@ -174,13 +174,9 @@ def _claude_code(session: SharedSession) -> Iterator[bytes]:
 
 def _openai_items(session: SharedSession) -> Iterator[bytes]:
     """Yield a JSON array of OpenAI Responses items, as the Agents SDK's sessions and `Runner.run` take it."""
-    before = b"[\n"
     ids: dict[str, str] = {}
-    for event in session.events:
-        for item in _items(event, ids):
-            yield before + msgspec.json.encode(item)
-            before = b",\n"
-    yield b"[]\n" if before == b"[\n" else b"\n]\n"
+    items = [item for event in session.events for item in _items(event, ids)]
+    yield b"[\n" + b",\n".join(map(msgspec.json.encode, items)) + b"\n]\n" if items else b"[]\n"
 
 
 def _items(event: Event, ids: dict[str, str]) -> list[Any]:
@@ -235,12 +231,11 @@ def _codex_lines(event: Event, ids: dict[str, str]) -> list[dict[str, Any]]:
 
 def _codex_item(item: dict[str, Any]) -> dict[str, Any]:
     """Return an item as Codex writes it: a message has a type, and its content is a list."""
-    role = item.get("role")
-    if not isinstance(role, str):
+    if not isinstance(item.get("role"), str):
         return item
     content = item.get("content")
     if isinstance(content, str):
-        kind = "output_text" if role == "assistant" else "input_text"
+        kind = "output_text" if item["role"] == "assistant" else "input_text"
         content = [{"type": kind, "text": content}]
     return {"type": "message", **item, "content": content}
 

@@ -247,16 +247,17 @@ def test_pictures_are_named_and_not_printed(block: dict[str, object], tmp_path: 
 
 
 def test_a_thread_reads_as_a_conversation(tmp_path: Path) -> None:
-    """The bookkeeping of LangGraph is counted, and shown with --all, --kind or --json."""
+    """The bookkeeping of frameworks is counted, and shown with --all, --kind or --json."""
     with library.open(tmp_path / "s", durability="os") as store:
         session = store.session("a")
         session.add_message({"role": "user", "content": "hi"})
         session.set_metadata(langgraph=1)  # marks a thread
         session.append("x.langgraph.checkpoint", {"id": "c1"})
         session.append("x.langgraph.writes", {"id": "c1"})
+        session.append("x.strands.agent", {"state": {}})
     done = hansard("replay", "a", store=tmp_path / "s")
     assert "langgraph" not in done.out
-    assert "3 events of LangGraph's bookkeeping not shown; pass --all" in done.err
+    assert "4 events of a framework's bookkeeping not shown; pass --all" in done.err
     for words in (["--all"], ["--kind", "x.langgraph.*"], ["--json"]):
         more = hansard("replay", "a", *words, store=tmp_path / "s")
         assert "x.langgraph.writes" in more.out

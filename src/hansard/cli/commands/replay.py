@@ -24,6 +24,13 @@ _MARKING: Final = frozenset({"session.reverted", "session.cleared", "summary.add
 
 #: Longest pause with --speed, in seconds.
 _LONGEST_PAUSE: Final = 10.0
+#: What the kinds of events begin with that hold the state of a run of LangGraph or Strands.
+_BOOKKEEPING: Final = (
+    "x.langgraph.",
+    "x.strands.agent",
+    "x.strands.multi_agent",
+    "x.strands.session",
+)
 
 
 @define(
@@ -53,7 +60,7 @@ _LONGEST_PAUSE: Final = 10.0
     metavar="N",
     help="Keep original timing, N times faster",
 )
-@click.option("--all", "everything", is_flag=True, help="Also the bookkeeping of LangGraph")
+@click.option("--all", "everything", is_flag=True, help="Also the bookkeeping of frameworks")
 @click.option("--step", is_flag=True, help="Step forward and back with keys, on a terminal")
 @arguments.full_option
 def replay(
@@ -112,7 +119,7 @@ def replay(
         _play(call, chosen, printer, speed)
     if omitted:
         hidden = many(omitted.total(), "event")
-        call.screen.hint(f"{hidden} of LangGraph's bookkeeping not shown; pass --all")
+        call.screen.hint(f"{hidden} of a framework's bookkeeping not shown; pass --all")
 
 
 def _play(
@@ -133,10 +140,10 @@ def _play(
 def _without_bookkeeping(
     events: "Iterator[hansard.Event]", omitted: "Counter[str]"
 ) -> "Iterator[hansard.Event]":
-    """Yield events without those that only LangGraph reads: a thread's messages are in others."""
+    """Yield events without those that only a framework reads: the messages are in others."""
     for event in events:
         marked = event.kind == "metadata.set" and event.data.get("metadata") == {"langgraph": 1}
-        if marked or event.kind.startswith("x.langgraph."):
+        if marked or event.kind.startswith(_BOOKKEEPING):
             omitted[event.kind] += 1
         else:
             yield event
