@@ -68,20 +68,6 @@ def test_a_link_is_refused(what: str, dangling: bool, tmp_path: Path) -> None:
     assert (root / place).lstat() == link
 
 
-def planted_at(path: Path, link: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Plant a link under the name of each temporary file, just before it is made; return the names."""
-    planted: list[str] = []
-    real = disk.create_file
-
-    def create_file(directory: int, name: str) -> int:
-        os.symlink(link, name, dir_fd=directory)
-        planted.append(name)
-        return real(directory, name)
-
-    monkeypatch.setattr(disk, "create_file", create_file)
-    return planted
-
-
 @pytest.mark.parametrize("dangling", [False, True])
 def test_a_planted_temporary_is_refused(
     dangling: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,8 +77,16 @@ def test_a_planted_temporary_is_refused(
     if not dangling:
         target.write_text("mine")
     hansard.open(tmp_path / "old", durability="os").close()
+    planted: list[str] = []
+    real = disk.create_file
+
+    def create_file(directory: int, name: str) -> int:
+        os.symlink(target, name, dir_fd=directory)
+        planted.append(name)
+        return real(directory, name)
+
     with monkeypatch.context() as patch:
-        planted = planted_at(tmp_path, target, patch)
+        patch.setattr(disk, "create_file", create_file)
         store = hansard.open(tmp_path / "old", durability="os")
         attempts: list[Callable[[], object]] = [
             lambda: store.session("a").add_message({"n": 1}),

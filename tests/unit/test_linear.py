@@ -149,27 +149,6 @@ def family(store: hansard.Store, shape: str, count: int, grow: Grow) -> None:
         grow(last, number)
 
 
-def looks(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    grow: Grow,
-    work: Callable[[hansard.Store], None],
-) -> dict[str, list[int]]:
-    """Return how often the ends of logs are read for chains and stars of 30 and 60 sessions."""
-    found: dict[str, list[int]] = {"chain": [], "star": []}
-    for shape, counts in found.items():
-        for count in (30, 60):
-            path = tmp_path / f"{shape} {count}"
-            with hansard.open(path, durability="os", auto_compact=False) as store:
-                family(store, shape, count, grow)
-                with monkeypatch.context() as patch:
-                    counted = Counted(patch)
-                    counted.watch(LocalLog, "look")
-                    work(store)
-                    counts.append(counted.calls)
-    return found
-
-
 @pytest.mark.parametrize("grow", [plain, redacting, streaming])
 def test_listing_and_searching_cost_the_same_for_a_chain_of_forks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grow: Grow
@@ -178,12 +157,20 @@ def test_listing_and_searching_cost_the_same_for_a_chain_of_forks(
 
     Whether it adds messages, redacts inherited ones, or inherits unfinished streams.
     """
-
-    def work(store: hansard.Store) -> None:
-        assert store.count(prefix="s") in {30, 60}
-        assert store.search("word7")
-
-    found = looks(tmp_path, monkeypatch, grow, work)
+    found: dict[str, list[int]] = {"chain": [], "star": []}
+    for shape, counts in found.items():
+        for count in (30, 60):
+            path = tmp_path / f"{shape} {count}"
+            with (
+                hansard.open(path, durability="os", auto_compact=False) as store,
+                monkeypatch.context() as patch,
+            ):
+                family(store, shape, count, grow)
+                counted = Counted(patch)
+                counted.watch(LocalLog, "look")
+                assert store.count(prefix="s") == count
+                assert store.search("word7")
+                counts.append(counted.calls)
     for once, twice in found.values():
         assert twice <= 2.2 * once
     # Two at each session itself, for the listing and for the texts, and one at each parent. The first nine

@@ -190,8 +190,7 @@ class _Plan:
         else:
             self.doomed[info.id] = info
             # After a workspace was moved, its sessions have different paths, but the same workspace id.
-            here = self._match is not None or said is None
-            self._workspaces[info.id] = "" if here or said is None else said.key
+            self._workspaces[info.id] = "" if said is None or self._match else said.key
             if info.held:
                 self.kept[info.id] = "held"
             elif info.metadata.get(PINNED):

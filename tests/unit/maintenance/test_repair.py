@@ -13,6 +13,7 @@ from hansard import Session, Store
 from hansard.backend.contract import RepairHints
 from hansard.backend.local import repair
 from hansard.log.format import Line
+from tests.unit.disk_probe import flip
 
 LOST = {1, 3, 5, 8, 9}
 
@@ -238,9 +239,7 @@ def test_members_of_another_version_are_kept(path: Path, where: str) -> None:
 
 
 def _spoil_the_index(file: Path) -> None:
-    data = file.read_bytes()
-    at = data.rindex(b'"session":') + 3
-    file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    flip(file, file.read_bytes().rindex(b'"session":') + 3)
 
 
 def lines_of(file: Path) -> bytes:
