@@ -258,7 +258,7 @@ def test_an_index_damaged_under_an_open_store_is_rebuilt(
 
 def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit index files to a number of pages: the same error as on a full disk."""
-    real = sqlite_storage._connect
+    real = sqlite_storage.connect
 
     def connect(path: str) -> sqlite_storage.IndexConnection:
         connection = real(path)
@@ -266,7 +266,7 @@ def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
             connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
-    monkeypatch.setattr(sqlite_storage, "_connect", connect)
+    monkeypatch.setattr(sqlite_storage, "connect", connect)
 
 
 @pytest.mark.parametrize("pages", [1, 20, 40])

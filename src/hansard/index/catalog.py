@@ -7,7 +7,6 @@ finds them immediately in a small store, and after some calls in a large one.
 """
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from functools import reduce
 from typing import Final, NamedTuple
@@ -17,7 +16,7 @@ import msgspec
 
 from hansard import observe
 from hansard import workspace as workspaces
-from hansard.backend.contract import Backend, Changed, Head, LogReader, between
+from hansard.backend.contract import Backend, Changed, Head, LogReader, Progress, between
 from hansard.errors import UNREADABLE, DiskFailed, HansardError, SessionDeleted
 from hansard.event.event import Event
 from hansard.event.kinds import CONTROL, HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED
@@ -49,10 +48,6 @@ _SMALL: Final = 64 << 10
 
 #: Sessions per statement.
 _TOGETHER: Final = 100
-
-Progress = Callable[[int, int], None]
-
-encode = msgspec.json.Encoder().encode
 
 _UNREAD: Final = "INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING"
 
@@ -367,7 +362,7 @@ class _Refresh:
                 storage.do("DELETE FROM index_tally WHERE n = ?", n)
             storage.do("DELETE FROM index_label WHERE n = ?", n)
             storage.do("DELETE FROM index_entry WHERE id = ?", info.id)
-        line = encode(info)
+        line = msgspec.json.encode(info)
         entry = "INSERT INTO index_entry (id, info, crc) VALUES (?, ?, ?)"
         storage.do(entry, info.id, line.decode(), crc32(line))
         columns = {

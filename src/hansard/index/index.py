@@ -17,13 +17,13 @@ from weakref import WeakSet
 import msgspec
 
 from hansard import observe, workspace
-from hansard.backend.contract import Backend, Finding
+from hansard.backend.contract import Backend, Finding, Progress
 from hansard.backend.local.index_file import LocalIndexFile
 from hansard.errors import UNREADABLE, BackendUnavailable, Closed, Damaged, HansardError
 from hansard.event.event import Event
 from hansard.event.kinds import CONTROL
 from hansard.index import Hit, Page, StoreStats, catalog, listing, sqlite_storage
-from hansard.index.catalog import Description, Progress
+from hansard.index.catalog import Description
 from hansard.index.listing import SessionFilter
 from hansard.index.sqlite_storage import RESIDUE, Storage, Unusable, is_refused
 

@@ -15,7 +15,6 @@ texts: a `tsvector` has only the first 256 positions of a word and none beyond 1
 
 import contextlib
 import re
-import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -36,10 +35,10 @@ from hansard.index.sqlite_storage import (
     MATCHING,
     NEWEST,
     WORDS,
-    IndexConnection,
     IndexRow,
     Storage,
     Unusable,
+    connect,
     fts5_required,
     matching,
 )
@@ -243,9 +242,7 @@ class _Splitter(threading.local):
     """Tables of FTS5 in memory, for one text at a time, in each thread."""
 
     def __init__(self) -> None:
-        self._connection = sqlite3.connect(
-            ":memory:", isolation_level=None, factory=IndexConnection
-        )
+        self._connection = connect(":memory:")
         with fts5_required():
             for statement in _SPLITTING:
                 self._connection.run(statement)

@@ -231,7 +231,8 @@ connections: Final["WeakSet[IndexConnection]"] = WeakSet()
 _ABANDONED: Final[list[IndexConnection]] = []
 
 
-def _connect(path: str) -> IndexConnection:
+def connect(path: str) -> IndexConnection:
+    """Open a database; ":memory:" is one in memory, and "" a temporary file without a name."""
     connection = sqlite3.connect(
         path,
         timeout=_PATIENCE,
@@ -272,7 +273,7 @@ _LIST_TABLES: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 @cache
 def _tables() -> tuple[frozenset[Any], frozenset[Any]]:
     """Return how SQLite describes the tables of an index, without the table of texts and with it."""
-    with contextlib.closing(sqlite3.connect(":memory:", factory=IndexConnection)) as connection:
+    with contextlib.closing(connect(":memory:")) as connection:
         for statement in _SCHEMA:
             connection.run(statement)
         least = frozenset(connection.run(_LIST_TABLES))
@@ -341,7 +342,7 @@ class Storage:
         #: The last session whose stamp was compared although no change of it is known; -1: none yet.
         self.sampled = -1
         if file is None:
-            self._connection = _connect(":memory:" if memory else "")
+            self._connection = connect(":memory:" if memory else "")
             self.do("PRAGMA synchronous = OFF")
             _create_tables(self._connection)
         else:
@@ -352,7 +353,7 @@ class Storage:
 
     def _open(self, file: LocalIndexFile) -> IndexConnection:
         path = file.prepare(_EMPTY)
-        connection = _connect(path)
+        connection = connect(path)
         try:
             # SQLite opens the file by its path. If that leads to another file by now, this shows it before
             # anything is written.

@@ -13,11 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.backend.contract import Backend, LogReader
+from hansard.backend.contract import Backend, LogReader, Progress
 from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.event.kinds import MESSAGE_ADDED, USAGE_RECORDED
 from hansard.index import DayStats, StoreStats
-from hansard.index.catalog import Progress
 from hansard.index.listing import SessionFilter, clause
 from hansard.index.sqlite_storage import Storage
 from hansard.message.parse import parse

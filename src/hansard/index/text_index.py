@@ -15,11 +15,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from hansard.backend.contract import Backend, Head, Log, LogReader
+from hansard.backend.contract import Backend, Head, Log, LogReader, Progress
 from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, SUMMARY_ADDED
-from hansard.index.catalog import UNSETTLING, Progress
+from hansard.index.catalog import UNSETTLING
 from hansard.index.sqlite_storage import Storage, TextLog
 from hansard.message import search_text
 from hansard.message.parse import role_of
@@ -236,7 +236,6 @@ class TextIndexer:
 
     def _add(self, log: TextLog, events: Sequence[Event], redactions: Redactions) -> None:
         """Add the texts of messages."""
-        found = []
         for event in events:
             if event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
                 try:
@@ -247,19 +246,17 @@ class TextIndexer:
                 if role == "user":
                     role = role_of(message)  # the tool's, if it holds results
                 role = role if isinstance(role, str) else ""
-                found.append((event.seq, event.stamp, role, search_text.of(message)))
-        self._insert(log, found)
+                self._insert(log, event.seq, event.stamp, role, search_text.of(message))
 
-    def _insert(self, log: TextLog, found: Sequence[tuple[int, str, str, str]]) -> None:
-        """Insert those of some texts that are not empty; each has seq, time and role."""
-        for seq, time, role, text in found:
-            if text and not text.isspace():
-                self._last_text += 1
-                self._left -= len(text)
-                self._rows.append((self._last_text, log.log, seq, time, role, len(text)))
-                self._texts.append((self._last_text, search_text.split(text)))
-        if self._written - self._left > _TOGETHER:
-            self._write()
+    def _insert(self, log: TextLog, seq: int, time: str, role: str, text: str) -> None:
+        """Insert a text that is not empty."""
+        if text and not text.isspace():
+            self._last_text += 1
+            self._left -= len(text)
+            self._rows.append((self._last_text, log.log, seq, time, role, len(text)))
+            self._texts.append((self._last_text, search_text.split(text)))
+            if self._written - self._left > _TOGETHER:
+                self._write()
 
     def _write(self) -> None:
         """Write the rows that wait."""
@@ -290,7 +287,7 @@ class TextIndexer:
         if title != log.title:
             if log.title:
                 self._remove(log, "seq = 0")
-            self._insert(log, [(0, updated, "", title)])
+            self._insert(log, 0, updated, "", title)
             self._storage.do("UPDATE index_log SET title = ? WHERE log = ?", title, log.log)
         elif title:
             retime = "UPDATE index_text SET time = ? WHERE log = ? AND seq = 0"

@@ -53,6 +53,14 @@ def test_a_warm_listing_opens_no_log(many: Path) -> None:
         # Neither all names nor all stamps: each call checks a few, in turn.
         looks = [call for call in disk.calls if call.operation == "status"]
         assert 0 < len(looks) < 4 * 300
+        store.session("s0007").fork("fork").add_message(MESSAGE)
+        store.sessions()
+        with faults.record() as disk:
+            latest = store.latest()
+            assert latest is not None
+            assert latest.id == "fork"
+            assert store.session("s0007").children() == ["fork"]
+        assert logs_opened(disk) <= {"fork", "s0007"}
 
 
 @pytest.mark.slow

@@ -273,9 +273,9 @@ def test_a_failed_read_stores_nothing_twice(
     monkeypatch.setattr(text_index, "STEP", 200)
     insert = text_index.TextIndexer._insert
 
-    def failing(self: text_index.TextIndexer, log: TextLog, found: Any) -> None:
-        insert(self, log, found)
-        if log.id == "a" and found[-1][0] >= 250:
+    def failing(self: text_index.TextIndexer, log: TextLog, seq: int, *rest: Any) -> None:
+        insert(self, log, seq, *rest)
+        if log.id == "a" and seq >= 250:
             raise hansard.Damaged("log", 0, "unreadable", "")
 
     with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:

@@ -1,9 +1,12 @@
 """`prune` by size, archiving and purging; a dry run reports exactly what a run does."""
 
+import re
+import sqlite3
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -11,6 +14,7 @@ import hansard
 from hansard import Store
 from hansard.backend.contract import Backend
 from hansard.maintenance import trash
+from tests.unit.disk_probe import index_of
 from tests.unit.maintenance.test_trash import DAY, listed, prune, say
 
 
@@ -266,3 +270,37 @@ def test_a_doctor_warns_before_the_limit(tmp_path: Path) -> None:
         ):
             store.set_retention(max_size=limit)
             assert [one for one in codes() if one not in before] == expected
+
+
+def falsify(root: Path, session_id: str, old: str, new: str, **columns: object) -> None:
+    """Change the row of a session in the index, with a valid checksum."""
+    with sqlite3.connect(index_of(root)) as database:
+        ask = "SELECT info FROM index_entry WHERE id = ?"
+        [(info,)] = database.execute(ask, (session_id,)).fetchall()
+        wrong = re.sub(old, new, info, count=1)
+        said = (wrong, crc32(wrong.encode()), session_id)
+        database.execute("UPDATE index_entry SET info = ?, crc = ? WHERE id = ?", said)
+        for column, value in columns.items():
+            change = f"UPDATE index_session SET {column} = ? WHERE id = ?"  # noqa: S608 - our own names
+            database.execute(change, (value, session_id))
+    database.close()
+
+
+def test_nothing_is_pruned_because_the_index_is_wrong(tmp_path: Path) -> None:
+    """N-87: the log decides whether a session is old, pinned, or belongs to a workspace."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        for name in ("young", "pinned", "placed", "old"):
+            say(store, name, days=0 if name == "young" else 9)
+        store.session("pinned").set_metadata(pinned=True)
+        store.session("placed").set_workspace(tmp_path)
+        store.sessions()
+    falsify(root, "young", r'"updated":"[^"]*"', '"updated":"2001"', updated="2001")
+    falsify(root, "pinned", '"pinned":true', '"pinned":false')
+    falsify(root, "placed", "", "", workspace=None)
+    with hansard.open(root, durability="os") as store:
+        report = store.prune(older_than=timedelta(days=1))
+        assert report.pruned == store.trash() == ["old"]
+        assert report.kept["pinned"] == "pinned"
+        assert report.kept["young"].startswith("last active")
+        assert report.kept["placed"].startswith("belongs to the workspace")
