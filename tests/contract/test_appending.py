@@ -86,16 +86,6 @@ def test_the_head_says_where_the_session_stands(context: Context) -> None:
     assert log.reader().size() > size
 
 
-def test_a_batch_is_appended_in_order(context: Context) -> None:
-    """Several events in one append get seqs that follow one another, in the order given."""
-    log = context.log()
-    append(log, [message("before")])
-    events = append(log, [message(number) for number in range(500)])
-    assert [event.seq for event in events] == list(range(2, 502))
-    append(log, [message("after")])
-    assert contents(everything(log)) == ["before", *range(500), "after"]
-
-
 def test_a_refused_batch_leaves_nothing(context: Context) -> None:
     """If a batch's condition does not hold, none of its events is appended."""
     log = context.log()

@@ -30,12 +30,17 @@ def _back(log: Log, upto: int | None = None, after: int = 0) -> list[Event]:
 
 
 def test_a_session_can_begin_at_any_seq(context: Context) -> None:
-    """A session that begins after a seq has its first event at the next one, and continues from there."""
+    """A session that begins after a seq has its first event at the next one, and continues from there.
+
+    A key of the first append, and of a later one, returns its own events, with their seqs.
+    """
     for before in (1, 10, 2**40):
         log = context.log(f"s{before}")
-        events = begin(context, [message("a"), metadata(n=1)], before, log.session_id)
+        events = begin(context, [message("a"), metadata(n=1)], before, log.session_id, key="k")
         assert [event.seq for event in events] == [before + 1, before + 2]
-        events += append(log, [message("b")])
+        events += append(log, [message("b")], key="l")
+        assert append(log, [message("x"), metadata(n=2)], key="k") == events[:2]
+        assert append(log, [message("x")], key="l") == events[2:]
         head = there(log.reader().head(), "head")
         assert (head.seq, events[-1].seq) == (before + 3, before + 3)
         assert log.reader().controls() == [events[1]]
@@ -61,16 +66,6 @@ def test_what_does_not_exist_is_at_0_wherever_it_begins(context: Context) -> Non
     assert event.seq == 9
 
 
-def test_keys_of_a_session_that_begins_late_count_once(context: Context) -> None:
-    """A key of the first append, and of a later one, returns its own events, with their seqs."""
-    log = context.log()
-    first = begin(context, [message("a"), message("b")], 100, key="k")
-    second = append(log, [message("c")], key="l")
-    assert append(log, [message("x"), message("y")], key="k") == first
-    assert append(log, [message("x")], key="l") == second
-    assert len(everything(log)) == 3
-
-
 def test_first_is_the_first_event_of_the_session_itself(context: Context) -> None:
     """`first` is None without a session, and then the first event."""
     for before in (0, 5):
@@ -81,22 +76,6 @@ def test_first_is_the_first_event_of_the_session_itself(context: Context) -> Non
         mixed(log)
         assert is_first(log, events[0])
         assert is_first(context.backend.log(f"s{before}"), events[0])
-
-
-def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
-    """`first` raises `SessionDeleted` in the trash, and is that of a new session under the same name."""
-    log = context.log()
-    (old,) = append(log, [message("old")])
-    context.backend.delete("s")
-    with pytest.raises(SessionDeleted):
-        log.reader().first()
-    context.backend.restore("s")
-    assert is_first(log, old)
-    context.backend.delete("s")
-    context.backend.purge("s")
-    assert log.reader().first() is None
-    (new,) = begin(context, [message("new")], 3)
-    assert is_first(log, new)
 
 
 def test_an_ancestor_can_be_read_from_the_trash(context: Context) -> None:

@@ -9,7 +9,6 @@ import errno
 import itertools
 import os
 import random
-import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -271,21 +270,6 @@ def test_nothing_to_repair_writes_nothing(log: Log, bench: Bench) -> None:
         assert not [call for call in disk_calls.calls if call.operation in {"write", "move"}]
         assert bench.file.read_bytes() == data
         assert sorted(os.listdir(bench.file.parent)) == before
-
-
-def test_what_is_kept_is_private(log: Log, bench: Bench) -> None:
-    """N-13, N-85: with a umask of 0, what a repair leaves is for its owner alone."""
-    bad = log.data.replace(b'"n":4', b'"n":5', 1)
-    put(bench, bad)
-    before = os.umask(0)
-    try:
-        with bench.writer() as store:
-            store.session(ID).repair()
-    finally:
-        os.umask(before)
-    modes = {stat.S_IMODE(file.stat().st_mode) for file in bench.file.parent.iterdir()}
-    bench.file.chmod(0o600)
-    assert modes == {0o600}
 
 
 # -- sealed segments ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from tests.unit.disk_probe import modes, tree
+from tests.unit.disk_probe import flip, log_of, modes, tree
 
 
 def write_everything(root: Path) -> None:
@@ -117,7 +117,7 @@ def open_umask() -> Iterator[None]:
 def test_modes_are_tight_from_the_first_moment(
     durability: Literal["os", "sync"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-13, F-3: under umask 0 directories are 0700 and files 0600: locks, trash, cursors and all."""
+    """N-13, N-85, F-3: under umask 0 directories are 0700, files 0600: locks, trash, what a repair kept."""
     seen: set[str] = set()
     real = disk.publish, disk.remove, disk.write
 
@@ -150,6 +150,8 @@ def test_modes_are_tight_from_the_first_moment(
         store.delete("deleted")
         store.follow(cursor="mail/out").close()
         store.health()
+        flip(log_of(root, "a"))
+        assert store.session("a").repair().kept
     assert any(name.startswith(".tmp") for name in seen), "no temporary was looked at"
     found = modes(above)
     assert {mode for name, mode in found.items() if mode[0] == "d"} == {"drwx------"}
