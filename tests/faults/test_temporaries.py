@@ -13,7 +13,7 @@ import hansard
 from hansard.log import disk, names
 from hansard.log.store_directory import sweep
 from tests.faults.workers import Crew, Wire, open_store, replaced
-from tests.unit.disk_probe import index_of
+from tests.unit.disk_probe import index_of, log_of
 
 #: The number of no process here, as that of a process in another PID namespace may be.
 ELSEWHERE = 2**22 + 1
@@ -60,40 +60,30 @@ def _swept_all_the_time(store: Path) -> Iterator[list[str]]:
         yield calls
 
 
-def _begin(store: hansard.Store, _: Path) -> None:
-    store.session("new").add_message({"text": "begun"})
-
-
-def _compact(store: hansard.Store, _: Path) -> None:
-    store.session("s").compact()
-
-
-def _import(store: hansard.Store, tmp: Path) -> None:
-    store.import_session((tmp / "export.jsonl").read_bytes(), id="imported")
-
-
 def _repair(store: hansard.Store, tmp: Path) -> None:
-    log = tmp / "store" / names.SESSIONS / "s" / names.LOG
+    log = log_of(tmp / "store", "s")
     log.write_bytes(log.read_bytes().replace(b"said 3", b"SAID 3"))
     assert store.session("s").repair().repaired
 
 
-def _probe(store: hansard.Store, _: Path) -> None:
-    store.health()
-
-
-WORK = (_begin, _compact, _import, _repair, _probe)
+WORK: dict[str, Callable[[hansard.Store, Path], object]] = {
+    "begin": lambda store, _: store.session("new").add_message({"text": "begun"}),
+    "compact": lambda store, _: store.session("s").compact(),
+    "import": lambda store, tmp: store.import_session((tmp / "export.jsonl").read_bytes(), id="i"),
+    "repair": _repair,
+    "probe": lambda store, _: store.health(),
+}
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_what_is_in_use_is_not_swept(path: Path, work: Callable[..., None]) -> None:
+def test_what_is_in_use_is_not_swept(path: Path, work: str) -> None:
     """N-38: work goes well though processes that do not see this one sweep its directories all the time."""
     with hansard.open(path, auto_compact=False) as store:
         for number in range(5):
             store.session("s").add_message({"text": f"said {number}"})
         path.with_name("export.jsonl").write_bytes(b"".join(store.session("s").export()))
         with _swept_all_the_time(path) as calls:
-            work(store, path.parent)
+            WORK[work](store, path.parent)
         assert calls, "there was something to sweep"
         assert store.verify().ok
     assert not [file for file in path.rglob(".tmp-*") if "staged" not in file.name]

@@ -1,6 +1,7 @@
 """Claims about many processes that write at the same time: N-16 to N-19, N-22, N-26 and N-27."""
 
 import os
+from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -19,7 +20,6 @@ def append_many(
     sessions: list[str],
     writer: int,
     count: int,
-    *,
     durability: str,
     barrier: Barrier,
 ) -> dict[str, list[int]]:
@@ -33,31 +33,6 @@ def append_many(
                 event = handle.add_message({"writer": writer, "number": number})
                 seqs[handle.id].append(event.seq)
     return seqs
-
-
-def run_and_check_writers(
-    path: Path, sessions: list[str], *, writers: int, count: int, durability: str
-) -> None:
-    """Let processes append to the same sessions, starting at one moment, and check what is there."""
-    barrier = context.Barrier(writers)
-    with Crew() as crew:
-        workers = [
-            crew.start(
-                append_many,
-                str(path),
-                sessions,
-                writer,
-                count,
-                durability=durability,
-                barrier=barrier,
-            )
-            for writer in range(writers)
-        ]
-        acknowledged = [worker.result() for worker in workers]
-    with hansard.open(path, read_only=True) as store:
-        for session in sessions:
-            seqs = [of_one[session] for of_one in acknowledged]
-            check_each_once(store.session(session), seqs, count)
 
 
 def check_each_once(session: hansard.Session, seqs: list[list[int]], count: int) -> None:
@@ -84,10 +59,18 @@ def test_processes_append_to_the_same_sessions_and_every_event_is_there_once(
     tmp_path: Path, durability: str, writers: int, sessions: int, count: int
 ) -> None:
     """N-16, N-17, N-26, N-27: all events are there once each, in their order, with contiguous seqs."""
+    path = tmp_path / "store"
     names = [f"team/{number}" for number in range(sessions)]
-    run_and_check_writers(
-        tmp_path / "store", names, writers=writers, count=count, durability=durability
-    )
+    barrier = context.Barrier(writers)
+    with Crew() as crew:
+        workers = [
+            crew.start(append_many, str(path), names, writer, count, durability, barrier)
+            for writer in range(writers)
+        ]
+        acknowledged = [worker.result() for worker in workers]
+    with hansard.open(path, read_only=True) as store:
+        for name in names:
+            check_each_once(store.session(name), [of_one[name] for of_one in acknowledged], count)
 
 
 def test_a_writer_that_opened_earlier_overwrites_nothing(tmp_path: Path) -> None:
@@ -207,8 +190,20 @@ def test_a_writer_appends_nothing_after_a_damaged_last_record(tmp_path: Path) ->
         assert log_of(path, "s").stat().st_size == size
 
 
+def race(
+    job: Callable[[Wire, str, int, int, Barrier], list[bool]], path: Path, rounds: int
+) -> list[int]:
+    """Let two processes do something round by round; return which of the two won each, as exactly one did."""
+    barrier = context.Barrier(2)
+    with Crew() as crew:
+        workers = [crew.start(job, str(path), writer, rounds, barrier) for writer in range(2)]
+        first, second = (worker.result() for worker in workers)
+    assert [one + other for one, other in zip(first, second, strict=True)] == [1] * rounds
+    return [0 if won else 1 for won in first]
+
+
 def compare_and_set(
-    wire: Wire, path: str, writer: int, rounds: int, *, barrier: Barrier
+    wire: Wire, path: str, writer: int, rounds: int, barrier: Barrier
 ) -> list[bool]:
     """Append at the seq that both writers have seen, round by round; return which rounds were won."""
     won = []
@@ -230,24 +225,14 @@ def compare_and_set(
 def test_of_two_processes_that_expect_the_same_seq_exactly_one_appends(tmp_path: Path) -> None:
     """N-22: in each of 500 rounds, one of two appends at the same seq wins and the other changes nothing."""
     path = tmp_path / "store"
-    barrier = context.Barrier(2)
-    with Crew() as crew:
-        workers = [
-            crew.start(compare_and_set, str(path), writer, 500, barrier=barrier)
-            for writer in range(2)
-        ]
-        first, second = (worker.result() for worker in workers)
-    assert [one + other for one, other in zip(first, second, strict=True)] == [1] * 500
+    winners = race(compare_and_set, path, 500)
     with hansard.open(path, read_only=True) as store:
         messages = store.session("s").messages()
-        winners = [0 if won else 1 for won in first]
         assert [message["writer"] for message in messages] == winners
         assert [message["round"] for message in messages] == list(range(500))
 
 
-def begin_sessions(
-    wire: Wire, path: str, writer: int, rounds: int, *, barrier: Barrier
-) -> list[bool]:
+def begin_sessions(wire: Wire, path: str, writer: int, rounds: int, barrier: Barrier) -> list[bool]:
     """Begin each session at the same moment as another process; return which `create` calls won."""
     won = []
     with open_store(path, "os") as store:
@@ -266,23 +251,15 @@ def begin_sessions(
 def test_two_processes_that_begin_the_same_session_make_one_whole_file(tmp_path: Path) -> None:
     """N-10, N-27, F-25: a session begun by two processes has one header, both events, and no other file."""
     path = tmp_path / "store"
-    rounds = 100
-    barrier = context.Barrier(2)
-    with Crew() as crew:
-        workers = [
-            crew.start(begin_sessions, str(path), writer, rounds, barrier=barrier)
-            for writer in range(2)
-        ]
-        first, second = (worker.result() for worker in workers)
-    assert [one + other for one, other in zip(first, second, strict=True)] == [1] * rounds
+    winners = race(begin_sessions, path, 100)
     with hansard.open(path, read_only=True) as store:
         assert store.verify().ok
-        for number in range(rounds):
+        for number, winner in enumerate(winners):
             session = store.session(f"added-{number}")
             assert sorted(message["writer"] for message in session.messages()) == [0, 1]
             created = store.session(f"created-{number}")
             assert created.seq == 1
-            assert created.metadata == {"writer": 0 if first[number] else 1}
+            assert created.metadata == {"writer": winner}
             for log in (log_of(path, session.id), log_of(path, created.id)):
                 assert log.read_bytes().count(b'{"log":"header"') == 1
                 assert {entry.name for entry in log.parent.iterdir()} == {names.LOG, names.LOCK}
