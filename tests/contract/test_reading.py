@@ -79,12 +79,7 @@ def test_chunks_are_in_order_and_bounded(context: Context) -> None:
     seqs = [event.seq for chunk in chunks for event in chunk]
     assert seqs == list(range(1, _LONG + 1))
     assert max(map(len, chunks)) < _LONG / 2, f"one chunk holds most of {_LONG} events"
-    _ranges_in_a_long_session(context)
-
-
-def _ranges_in_a_long_session(context: Context) -> None:
-    """Compare some ranges that begin and end far inside with the list."""
-    log = context.log()
+    # Some ranges that begin and end far inside.
     ends = [1, _LONG // 3, _LONG // 2 + 1, _LONG - 1, _LONG]
     for after in ends:
         for upto in ends:

@@ -275,6 +275,20 @@ def test_nothing_to_repair_writes_nothing(log: Log, bench: Bench) -> None:
 # -- sealed segments ----------------------------------------------------------------------------
 
 
+def check_continues(session: hansard.Session) -> list[hansard.Event]:
+    """Fail unless a valid session can be appended to and sealed; return its events before that."""
+    assert session.verify().ok
+    events = list(session.events())
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    session.add_message(NEW)
+    # What a crash left next to the log is not taken for it by the next seal (F-87).
+    session.compact()
+    assert list(session.events())[:-1] == events
+    assert session.messages(last=1) == [NEW]
+    assert session.verify().ok
+    return events
+
+
 class Sealed:
     """A session with a sealed segment, compressed or not, and its messages."""
 
@@ -314,18 +328,13 @@ class Sealed:
             session = store.session(ID)
             report = session.repair(**options)
             assert report.ok
-            events = list(session.events())
-            assert [event.seq for event in events] == list(range(1, len(events) + 1))
+            assert session.messages(last=5)
+            session.state()
+            events = check_continues(session)
             lost = {seq for first, end in report.lost for seq in range(first, end + 1)}
             for event in events[: len(self.truth)]:
                 assert (event.kind == "event.lost") == (event.seq in lost)
                 assert event.seq in lost or event == self.truth[event.seq - 1]
-            assert session.messages(last=5)
-            session.state()
-            session.add_message(NEW)
-            session.compact()
-            assert session.verify().ok
-            assert len(list(session.events())) == len(events) + 1
         return report, events
 
 
@@ -407,17 +416,9 @@ def test_leftovers_of_a_repair_are_ignored_and_removed_by_the_next_seal(tmp_path
     leftover = made.directory / made.name
     assert leftover.read_bytes() == bad
     with hansard.open(made.path, durability="os", auto_compact=False) as store:
-        session = store.session(ID)
-        events = list(session.events())
-        assert events[-1].kind == "session.repaired"
-        assert session.verify().ok
         dumped = {record.file for record in store._backend.log(ID).records()}
         assert dumped == {"log.jsonl"}
-        session.add_message(NEW)
-        session.compact()
-        assert list(session.events())[:-1] == events
-        assert session.messages(last=1) == [NEW]
-        assert session.verify().ok
+        assert check_continues(store.session(ID))[-1].kind == "session.repaired"
     assert not leftover.exists() or leftover.read_bytes() != bad
 
 
@@ -483,17 +484,9 @@ def check_old_or_new(path: Path, before: set[bytes]) -> None:
     """Fail unless each damaged segment is still there, in its place or kept, and a repair succeeds."""
     assert before <= segments(path), "bytes were lost that a repair was to keep"
     with hansard.open(path, durability="os", auto_compact=False) as store:
-        session = store.session(ID)
-        session.repair()
-        assert session.verify().ok
-        events = list(session.events())
-        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        store.session(ID).repair()
+        events = check_continues(store.session(ID))
         assert any(event.kind == "session.repaired" for event in events)
-        session.add_message(NEW)
-        # What the crash left next to the log is not taken for it by the next seal (F-87).
-        session.compact()
-        assert list(session.events())[:-1] == events
-        assert session.verify().ok
 
 
 FAULTS: dict[str, Callable[[int], faults.Faults]] = {
