@@ -105,14 +105,9 @@ def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> b
     return b"".join(lines)
 
 
-def reader_of(sealed: SealedSegment) -> SegmentReader:
-    """Return a reader that knows where frames begin."""
-    return SegmentReader(sealed)
-
-
 def read(sealed: SealedSegment) -> list[Line]:
     """Return all records."""
-    pieces = reader_of(sealed).forwards(sealed.start, sealed.end)
+    pieces = SegmentReader(sealed).forwards(sealed.start, sealed.end)
     return [line for piece in pieces for line in piece.lines(format.decode_lines)]
 
 

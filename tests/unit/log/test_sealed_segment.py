@@ -8,9 +8,10 @@ import zstandard
 import hansard
 from hansard.log import format, sealed_segment, sealed_writer
 from hansard.log.sealed_segment import FRAME, INDEX_END, PAGE, SegmentIndex
+from hansard.log.segment_reader import SegmentReader
 from tests.hostile.forge_files import confined
 from tests.unit.disk_probe import Traffic
-from tests.unit.log.sealed_files import Record, opened, read, reader_of, reindexed, seal
+from tests.unit.log.sealed_files import Record, opened, read, reindexed, seal
 
 
 def big(count: int, size: int) -> list[Record]:
@@ -28,14 +29,14 @@ def test_reading_a_range_decompresses_the_frames_it_needs(
     segment = opened(seal(tmp_path / "a", big(200, 100_000)))
     assert len(segment.index.frames) >= 19
     traffic = Traffic(monkeypatch)
-    reader = reader_of(segment)
+    reader = SegmentReader(segment)
     start = reader.locate(99, segment.end)
     pieces = reader.forwards(start, segment.end)
     assert 100 in (line.seq for piece in pieces for line in piece.lines(format.decode_lines))
     assert len(traffic.reads) <= 3
     again = opened(tmp_path / "a")
     traffic.clear()
-    last = next(iter(reader_of(again).backwards(again.end)))
+    last = next(iter(SegmentReader(again).backwards(again.end)))
     assert last.lines(format.decode_lines)[-1].seq == 200
     assert len(traffic.reads) <= 2
 

@@ -152,14 +152,6 @@ def _known_and_new() -> tuple[bytes, HandwrittenLog]:
     return known, log
 
 
-def _after_a_note(log: HandwrittenLog) -> bytes:
-    return log.note("failed", {"shut": ["failed"]}).data
-
-
-def _unfinished(log: HandwrittenLog) -> bytes:
-    return log.message({"n": 9}, extra=',"more":1').data
-
-
 def _after_a_fragment(log: HandwrittenLog) -> bytes:
     log.data += b'{"seq":10~torn\n'
     return log.message({"n": 9}).data
@@ -178,8 +170,8 @@ def _cut_and_grown(log: HandwrittenLog) -> bytes:
 
 #: What is at the end of a log of which all but the first record is new.
 ENDS: dict[str, Callable[[HandwrittenLog], bytes]] = {
-    "a note": _after_a_note,
-    "an unfinished batch": _unfinished,
+    "a note": lambda log: log.note("failed", {"shut": ["failed"]}).data,
+    "an unfinished batch": lambda log: log.message({"n": 9}, extra=',"more":1').data,
     "a torn tail": lambda log: log.data[:-1],
     "zeros": lambda log: log.data + bytes(5),
     "a damaged record": lambda log: _flipped(log.data, len(log.data) - 40),
