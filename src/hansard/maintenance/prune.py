@@ -361,9 +361,8 @@ class _Purges:
     def __init__(self, backend: Backend, cutoff: str) -> None:
         self._backend = backend
         self._cutoff = cutoff
-        #: When each session was last moved to the trash; and by event, the session and its entry before it.
-        self._deleted: dict[str, str] = {}
-        self._before: dict[int, tuple[str, str | None]] = {}
+        #: By session and by the seq of the record, when it was moved to the trash; empty if out of it.
+        self._moves: dict[str, dict[int, str]] = {}
         self._read = 0
 
     def plan(self, filters: SessionFilter, kept: dict[str, str]) -> list[str]:
@@ -414,30 +413,25 @@ class _Purges:
         except errors.UNREADABLE as error:
             return f"cannot be read: {error}"
         since = self._since(session_id)
-        if since is None:
+        if not since:
             return "in the trash, without a record of when it was deleted"
         return "" if since < self._cutoff else f"in the trash since: {since}"
 
-    def _since(self, session_id: str) -> str | None:
-        """Return when a session was moved to the trash, according to the current audit log."""
+    def _since(self, session_id: str) -> str:
+        """Return when a session was moved to the trash, by the current audit log; empty if it was not."""
         for chunk in self._backend.internal(AUDIT).reader().read(self._read):
             for event in chunk.events():
                 self._add(event)
-        return self._deleted.get(session_id)
+        return next(reversed(self._moves.get(session_id, {}).values()), "")
 
     def _add(self, event: Event) -> None:
-        session_id, self._read = str(event.data.get("session")), event.seq
-        self._before[event.seq] = (session_id, self._deleted.get(session_id))
-        if event.kind in {kinds.SESSION_DELETED, kinds.SESSION_PRUNED}:
-            self._deleted[session_id] = event.stamp
-        elif event.kind == kinds.SESSION_KEPT:
-            # The operation was refused.
-            refused, since = self._before.get(event.data.get("record", 0), (session_id, None))
-            self._deleted.pop(refused, None)
-            if since is not None:
-                self._deleted[refused] = since
-        else:
-            self._deleted.pop(session_id, None)
+        self._read = event.seq
+        moves = self._moves.setdefault(str(event.data.get("session")), {})
+        if event.kind == kinds.SESSION_KEPT:
+            moves.pop(event.data.get("record", 0), None)  # that operation was refused
+        elif event.kind != kinds.RETENTION_SET:  # which names no session
+            is_deleted = event.kind in {kinds.SESSION_DELETED, kinds.SESSION_PRUNED}
+            moves[event.seq] = event.stamp if is_deleted else ""
 
 
 # -- the policy ---------------------------------------------------------------------------------
