@@ -5,17 +5,16 @@ characters escaped. Only very long texts are truncated, only on a terminal, and 
 other event is one line.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
 import hansard
-from hansard.cli.screen import Piece, Screen, cell, many, money
+from hansard.cli.screen import Piece, Screen, cell, many
 from hansard.message.parse import ContentPart, parse, without_binary
+from hansard.message.sentences import point, sentence, tokens
 from hansard.message.values import compact
 
 #: Maximum characters of an event's data, and of a part of a message on a terminal, without --full.
@@ -251,14 +250,14 @@ def show_state(
         ("updated", _moment(state.updated)),
     ]
     if state.parent is not None:
-        lines.append(("forked from", _point(state.parent, state.forked_at, state.forked_label)))
+        lines.append(("forked from", point(state.parent, state.forked_at, state.forked_label)))
     lines += [
         (f"metadata {key}", short(value)) for key, value in state.metadata.items() if key != "title"
     ]
     lines += [(f"snapshot {label}", str(seq)) for label, seq in state.snapshots.items()]
     for model, usage in state.usage.items():
         fields = msgspec.structs.asdict(usage)
-        lines.append((f"usage {model}", f"{many(usage.calls, 'call')}, {_tokens(fields)}"))
+        lines.append((f"usage {model}", f"{many(usage.calls, 'call')}, {tokens(fields)}"))
     if state.streams:
         lines.append(("unfinished", many(len(state.streams), "message")))
     marks = [name for name in ("held", "archived", "closed") if getattr(state, name)]
@@ -289,85 +288,9 @@ def event_json(event: "hansard.Event", *, session: str | None = None) -> dict[st
 
 def _sentence(kind: str, data: dict[str, Any], *, full: bool) -> list[Piece]:
     """Return what an event other than a message did."""
-    sentence = _SENTENCES.get(kind)
-    # A shape that the sentence does not fit is printed as JSON.
-    with suppress(KeyError, TypeError, ValueError, AttributeError):
-        if sentence is not None:
-            return [("· ", "dim"), cell(sentence(data))]
+    said = sentence(kind, data)
+    if said:
+        return [("· ", "dim"), cell(said)]
+    # Also a shape that the sentence does not fit.
     text = compact(data)
     return [("· ", "dim"), (kind, "magenta"), f" {text if full else short(text, _SHORT)}"]
-
-
-def count_seqs(ranges: Iterable[tuple[int, int]]) -> int:
-    """Return the number of seqs in ranges."""
-    return sum(last - first + 1 for first, last in ranges)
-
-
-def _metadata(data: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{key} removed" if value is None else f"{key} = {short(value)}"
-        for key, value in data.get("metadata", {}).items()
-    )
-
-
-def tokens_of(
-    usage: Mapping[str, Any], *names: str, show: Callable[[int], str] = "{:,}".format
-) -> str:
-    """Return the numbers of some kinds of tokens that are not 0, in parentheses."""
-    counts = ((name, usage.get(f"{name}_tokens")) for name in names)
-    text = ", ".join(f"{show(count)} {name.replace('_', '-')}" for name, count in counts if count)
-    return f" ({text})" if text else ""
-
-
-def _tokens(usage: Mapping[str, Any]) -> str:
-    given, made = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
-    cost = Decimal(str(usage.get("cost") or 0))
-    price = f", cost {money(cost)}" if cost else ""
-    source, thought = tokens_of(usage, "cached", "cache_write"), tokens_of(usage, "reasoning")
-    return f"{many(given, 'token')} in{source}, {made:,} out{thought}{price}"
-
-
-def _point(parent: str, seq: int, label: str | None) -> str:
-    return f"{parent} at {seq}" + (f" ({label})" if label else "")
-
-
-def _reasoned(what: str, data: dict[str, Any]) -> str:
-    """Return what was done, for which fork if it names one, and why if that is known."""
-    whose = f" for the fork {data['fork']}" if data.get("fork") else ""
-    return what + whose + (f": {data['reason']}" if data.get("reason") else "")
-
-
-def _streamed(data: dict[str, Any]) -> str:
-    calls = ((call.get("name", ""), call.get("arguments", "")) for call in data.get("calls", ()))
-    return " ".join([data.get("text", ""), *("".join(call) for call in calls)]).strip()
-
-
-_SENTENCES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
-    "event.lost": lambda _: "a damaged event was lost",
-    "message.part": lambda data: (
-        f"stream part: {short(_streamed(data), _SHORT)}"
-        if _streamed(data)
-        else "the streamed message was discarded"
-        if data.get("over")
-        else "stream part, left out by an export"
-    ),
-    "message.redacted": lambda data: _reasoned(f"redacted message {data['seq']}", data),
-    "metadata.set": lambda data: f"metadata: {_metadata(data)}",
-    "session.archived": lambda data: (
-        "archived" if data.get("archived", True) else "no longer archived"
-    ),
-    "session.cleared": lambda _: "cleared: the model view starts here",
-    "session.closed": lambda data: "closed" if data.get("closed", True) else "reopened",
-    "session.created": lambda data: ": ".join(filter(None, ("created", _metadata(data)))),
-    "session.forked": lambda data: (
-        f"forked from {_point(data['parent'], data['seq'], data.get('label'))}"
-    ),
-    "session.held": lambda data: _reasoned("held", data),
-    "session.released": lambda data: _reasoned("released", data),
-    "session.repaired": lambda data: (
-        f"repaired: {many(count_seqs(data.get('lost', ())), 'event')} lost"
-    ),
-    "session.reverted": lambda data: f"reverted to seq {data['seq']}",
-    "session.snapshotted": lambda data: f"snapshot “{data['label']}” of seq {data['seq']}",
-    "usage.recorded": lambda data: f"usage: {data['model']}, {_tokens(data)}",
-}

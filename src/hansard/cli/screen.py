@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 import click
 
+from hansard.message import sentences
+
 if TYPE_CHECKING:
     import subprocess
-    from decimal import Decimal
 
     from rich.console import Console
     from rich.text import Text
+
+many, money = sentences.many, sentences.money
 
 #: A piece of a line: text, or text and its style.
 Piece = str | tuple[str, str]
@@ -379,17 +382,6 @@ def rounded(number: int) -> str:
         if number >= least:
             return f"{number / unit:.1f}{name}"
     return f"{number:,}"
-
-
-def many(number: int, thing: str, things: str = "") -> str:
-    """Return `1 event`, `2 events`."""
-    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
-
-
-def money(cost: "Decimal") -> str:
-    """Return a cost with 4 significant digits or 4 decimal places, whichever is more."""
-    text = f"{cost:,.{max(4, 3 - cost.adjusted()) if cost else 0}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _rows(text: str, width: int, indent: int, hang: int) -> Iterator[tuple[int, int, int]]:

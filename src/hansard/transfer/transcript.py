@@ -26,6 +26,7 @@ from hansard.event.event import Event
 from hansard.message import origin
 from hansard.message.langgraph_values import MARK
 from hansard.message.parse import REST, ContentPart, role_of, to_json, without_binary
+from hansard.message.sentences import many, sentence, tokens
 from hansard.state import fold, view
 from hansard.state.lineage import redactions_of
 from hansard.state.view import VIEWS, StreamAssembler, View, ViewRanges
@@ -38,6 +39,8 @@ _CONTROL: Final = re.compile(
 
 #: Shown with what they belong to.
 _QUIET: Final = frozenset({kinds.MESSAGE_PART, kinds.MESSAGE_REDACTED})
+#: Events whose data have more than their sentence says.
+_DETAILED: Final = frozenset({kinds.SESSION_REPAIRED, kinds.USAGE_RECORDED})
 #: The bookkeeping of LangGraph, whose messages are shown. It is mentioned at the top.
 _OMITTED: Final = "x.langgraph."
 
@@ -267,52 +270,19 @@ class Transcript:
         return secrets.redact(value)[0] if self.redacted else value
 
 
-#: What `usage_note` returns, after the name of a model. A log of another program may hold other values.
-USAGE_NOTE: Final = re.compile(
-    r"(?s)(.*): (\d{1,15}) tokens? in(?: \(\d{1,15} cached\))?, (\d{1,15}) out"
-    r"(?:, cost (-?\d{1,13}(?:\.\d{1,99})?(?:e-\d\d)?))?"
-)
-
-
-def usage_note(given: int, made: int, cost: object, cached: int = 0) -> str:
-    """Return tokens and cost as a line of a transcript."""
-    unit = "token" if given == 1 else "tokens"
-    unit += f" in ({cached} cached)" if cached else " in"
-    return f"{given} {unit}, {made} out" + (f", cost {cost}" if cost else "")
-
-
 def _describe(event: Event) -> tuple[str, dict[str, Any]]:
-    """Return what an event did, and its details."""
-    data = event.data
-    said = {
-        kinds.SESSION_CREATED: "created",
-        kinds.METADATA_SET: "metadata changed",
-        kinds.SESSION_CLEARED: "cleared: the model view starts here",
-        kinds.SESSION_REPAIRED: "repaired",
-        kinds.EVENT_LOST: "a damaged event was lost",
-        kinds.SESSION_ARCHIVED: "archived" if data.get("archived", True) else "no longer archived",
-        kinds.SESSION_CLOSED: "closed" if data.get("closed", True) else "reopened",
-        kinds.SESSION_HELD: "under a legal hold",
-        kinds.SESSION_RELEASED: "released from a legal hold",
-        kinds.SESSION_FORKED: f"forked from {data.get('parent')} at {data.get('seq')}",
-        kinds.SESSION_REVERTED: f"reverted to seq {data.get('seq')}",
-        kinds.SESSION_SNAPSHOTTED: f"snapshot {data.get('label')!r} of {data.get('seq')}",
-        kinds.USAGE_RECORDED: (
-            f"{data.get('model')}: "
-            + usage_note(
-                data.get("input_tokens", 0),
-                data.get("output_tokens", 0),
-                data.get("cost"),
-                data.get("cached_tokens", 0),
-            )
-        ),
-    }
-    if event.kind in {kinds.METADATA_SET, kinds.SESSION_CREATED}:
-        changes = data.get("metadata")
-        return said[event.kind], changes if isinstance(changes, dict) else {}
-    if event.kind in said:
-        return said[event.kind], data if event.kind == kinds.SESSION_REPAIRED else {}
-    return event.kind, data
+    """Return what an event did, and its details if the sentence does not say all."""
+    said = sentence(event.kind, event.data)
+    detailed = not said or "…" in said or event.kind in _DETAILED
+    return said or event.kind, event.data if detailed else {}
+
+
+def usage_of(entry: TranscriptEntry) -> kinds.UsageRecorded | None:
+    """Return the usage that an entry is about."""
+    usage: kinds.UsageRecorded | None = None
+    if entry.kind == kinds.USAGE_RECORDED:
+        usage = kinds.read(entry.kind, entry.details.encode())
+    return usage
 
 
 class _SpokenMessage(NamedTuple):
@@ -344,6 +314,10 @@ def _ids(part: ContentPart) -> list[str]:
 
 def _rendered(transcript: Transcript) -> Iterator[TranscriptEntry]:
     return (one for one in transcript.entries() if not one.kind.startswith(_OMITTED))
+
+
+def _details(entry: TranscriptEntry) -> str:
+    return "" if entry.kind == kinds.USAGE_RECORDED else entry.details
 
 
 def _short(stamp: str) -> str:
@@ -383,7 +357,8 @@ def _markdown_head(transcript: Transcript) -> str:
 def _markdown_entry(entry: TranscriptEntry) -> str:
     if entry.message is None:
         shown = f"*{entry.seq} · {_short(entry.stamp)} · {_inline(entry.note)}*\n\n"
-        return shown + (_fenced(entry.details, "json") + "\n\n" if entry.details else "")
+        details = _details(entry)
+        return shown + (_fenced(details, "json") + "\n\n" if details else "")
     said = _said(entry.message)
     lines = [f"## {entry.seq} · {_inline(said.speaker)}", "", f"*{_short(entry.stamp)}*", ""]
     if entry.note:
@@ -477,25 +452,27 @@ def to_html(transcript: Transcript) -> Iterator[bytes]:
     """Yield a transcript as a page, piece by piece."""
     yield _html_head(transcript).encode(errors="replace")
     # The usage of each call since the last message of the user.
-    turn: list[re.Match[str]] = []
+    turn: list[kinds.UsageRecorded] = []
     for entry in _rendered(transcript):
         if entry.message is not None and role_of(entry.message) == "user":
             yield _html_turn(turn).encode()
             turn = []
-        used = USAGE_NOTE.fullmatch(entry.note) if entry.kind == kinds.USAGE_RECORDED else None
+        used = usage_of(entry)
         turn += [used] if used else []
         yield _html_entry(entry).encode(errors="replace")
     yield _html_turn(turn).encode() + b"</main>\n</body>\n</html>\n"
 
 
-def _html_turn(turn: list[re.Match[str]]) -> str:
+def _html_turn(turn: list[kinds.UsageRecorded]) -> str:
     """Return the usage of a turn of several calls."""
     if len(turn) < 2:  # noqa: PLR2004
         return ""
-    given, made = (sum(int(used[place]) for used in turn) for place in (2, 3))
-    cost = sum(Decimal(used[4] or 0) for used in turn)
-    text = usage_note(given, made, format(cost, "f") if cost else None)
-    return f'<div class="note usage">turn: {len(turn)} calls, {text}</div>\n'
+    total = {
+        "input_tokens": sum(used.input_tokens for used in turn),
+        "output_tokens": sum(used.output_tokens for used in turn),
+        "cost": sum(used.cost or Decimal(0) for used in turn),
+    }
+    return f'<div class="note usage">turn: {many(len(turn), "call")}, {tokens(total)}</div>\n'
 
 
 def _html_head(transcript: Transcript) -> str:
@@ -519,7 +496,8 @@ def _html_entry(entry: TranscriptEntry) -> str:
     place = f'<a href="#e{entry.seq}">{entry.seq}</a>'
     if entry.message is None:
         note = f"{place} · {_time(entry.stamp)} · {_escaped(entry.note)}"
-        details = f"\n<pre>{_escaped(entry.details)}</pre>" if entry.details else ""
+        shown = _details(entry)
+        details = f"\n<pre>{_escaped(shown)}</pre>" if shown else ""
         if details:
             note = f"<details><summary>{note}</summary>{details}</details>"
         usage = " usage" if entry.kind == kinds.USAGE_RECORDED else ""

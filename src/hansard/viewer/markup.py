@@ -18,7 +18,7 @@ from hansard.event.kinds import SUMMARY_ADDED
 from hansard.message.origin import readable
 from hansard.message.parse import ROLES, ContentPart, ParsedMessage
 from hansard.transfer.markdown import renderer
-from hansard.transfer.transcript import USAGE_NOTE, visible
+from hansard.transfer.transcript import usage_of, visible
 
 #: Maximum characters of one text on a page. The event's JSON has all of it.
 _LONGEST: Final = 20_000
@@ -224,10 +224,11 @@ def _event(entry: "hansard.TranscriptEntry") -> PageItem:
 
 
 def _usage(entry: "hansard.TranscriptEntry") -> UsageOfTurn | None:
-    found = USAGE_NOTE.fullmatch(entry.note) if entry.kind == "usage.recorded" else None
-    if found is None:
+    used = usage_of(entry)
+    if used is None:
         return None
-    return UsageOfTurn(entry.seq, found[1], int(found[2]), int(found[3]), found[4] or "0")
+    cost = format(used.cost, "f") if used.cost else "0"
+    return UsageOfTurn(entry.seq, used.model, used.input_tokens, used.output_tokens, cost)
 
 
 def _part(part: ContentPart, results: _Results, *, raw: bool) -> Part:

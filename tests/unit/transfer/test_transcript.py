@@ -195,7 +195,7 @@ def test_html_renders_markdown_and_keeps_its_source(store: Store) -> None:
     assert text.count('class="text source"') == 1, "only where it differs"
     assert "**yes**" in text
     assert text.count("*" * 30_000) == 1
-    assert "m-1: 12 tokens in, 3 out, cost 0.00120" in text
+    assert "usage: m-1, 12 tokens in, 3 out, cost 0.0012" in text
     assert text.count(" UTC</time>") == 3 + 1 + 2
 
 
@@ -207,7 +207,7 @@ def test_html_adds_up_the_usage_of_a_turn(store: Store) -> None:
         for cost in costs:
             session.add_message({"role": "assistant", "content": "so"})
             usage: Any = {"input_tokens": 1, "cached_tokens": int(cost == "0.1"), "cost": cost}
-            session.record_usage(model="m: 1 tokens in, 2 out", **usage)
+            session.record_usage(model="m", **usage)
     # Not a number that a program of this version would record.
     raw = b'{"model":"m","input_tokens":1,"output_tokens":2,"cost":"1e999999999"}'
     session._log.append(AppendRequest([NewEvent(USAGE_RECORDED, raw, control=False)]))
@@ -217,8 +217,8 @@ def test_html_adds_up_the_usage_of_a_turn(store: Store) -> None:
         "turn: 3 calls, 3 tokens in, 0 out, cost 0.3",
         "turn: 2 calls, 2 tokens in, 0 out",
     ]
-    assert text.count(": 1 token in, 0 out") == 5
-    assert text.count(": 1 token in (1 cached), 0 out") == 1
+    assert text.count("m, 1 token in, 0 out") == 5
+    assert text.count("m, 1 token in (1 cached), 0 out") == 1
     assert text.index(notes[0]) < text.index('id="e8"') < text.index(notes[1])
 
 

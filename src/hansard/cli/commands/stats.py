@@ -12,7 +12,6 @@ import msgspec
 import hansard
 from hansard.cli import arguments
 from hansard.cli.command import Call, define
-from hansard.cli.render import tokens_of
 from hansard.cli.screen import (
     Piece,
     Screen,
@@ -25,6 +24,7 @@ from hansard.cli.screen import (
     shorten,
 )
 from hansard.message.parse import size
+from hansard.message.sentences import tokens_of
 
 #: Height of the growth plot, in lines.
 _HIGH: Final = 5

@@ -5,8 +5,8 @@ import click
 import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, check_targets, define, session_of
-from hansard.cli.render import count_seqs
 from hansard.cli.screen import many
+from hansard.message.sentences import count_seqs
 
 
 @define(
