@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from hansard.backend.contract import AppendRequest, Backend, Log
+from hansard.backend.contract import AppendRequest, Backend, Log, LogReader
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, METADATA_SET
@@ -98,6 +98,24 @@ def begin(
 def everything(log: Log, after: int = 0, upto: int | None = None) -> list[Event]:
     """Return the events that `read` yields."""
     return [event for chunk in log.reader().read(after, upto) for event in chunk.events()]
+
+
+def answers(reader: LogReader) -> list[object]:
+    """Return all answers of a reader of a session that exists."""
+    forwards = [event for chunk in reader.read() for event in chunk.events()]
+    beyond = [event for chunk in reader.read(2, 999) for event in chunk.events()]
+    backwards = [chunk.events() for chunk in reader.read(0, 999, back=True)]
+    first = reader.first()
+    assert first is not None
+    return [
+        reader.head(),
+        (first.seq, first.stamp, first.kind),
+        reader.controls(),
+        reader.controls(999, after=1),
+        forwards,
+        beyond,
+        [event for chunk in reversed(backwards) for event in chunk],
+    ]
 
 
 def is_first(log: Log, event: Event) -> bool:

@@ -18,6 +18,7 @@ from hansard.errors import (
 from hansard.event.event import NewEvent
 from tests.contract.backends import (
     Context,
+    answers,
     append,
     contents,
     everything,
@@ -278,15 +279,13 @@ def test_deletion_is_seen_by_other_handles(context: Context) -> None:
 def test_everything_outlives_the_handle(context: Context) -> None:
     """After `close`, a new handle finds all events, keys, control events and ids."""
     events = mixed(context.log(), rounds=3)
+    before = answers(context.log().reader())
     append(context.log("deleted"), [message("x")])
     context.backend.delete("deleted")
-    first = context.log().reader().head()
     other: Backend = context.other()
     context.backend.close()
     log = other.log("s")
-    assert log.reader().head() == first
-    assert everything(log) == events
-    assert [event.seq for event in log.reader().controls()] == [2, 4, 8, 10, 14, 16]
+    assert answers(log.reader()) == before
     again = NewEvent("x.todo", b'{"again":true}', control=False)
     assert append(log, [again], key="k1") == [events[11]]
     assert list(other.ids()) == ["s"]

@@ -2,11 +2,12 @@
 
 import json
 
-from hansard.backend.contract import Chunk, CompactionFilter, Log, LogReader
+from hansard.backend.contract import Chunk, CompactionFilter, Log
 from hansard.event.kinds import CONTROL, MESSAGE_ADDED
 from tests.contract.backends import (
     PATIENCE,
     Context,
+    answers,
     append,
     begin,
     everything,
@@ -41,34 +42,16 @@ def test_a_reader_shows_one_moment(context: Context) -> None:
     assert (nothing.head(), nothing.first(), nothing.controls()) == (None, None, [])
     assert [*nothing.read(), *nothing.read(5), *nothing.read(back=True)] == []
     asked = log.reader()
-    then = _answers(asked)
+    then = answers(asked)
     unasked = log.reader()
     mixed(log)
-    assert _answers(asked) == then
-    assert _answers(unasked) == then
+    assert answers(asked) == then
+    assert answers(unasked) == then
     log.compact(CompactionFilter(lambda event: event), level=1)
     append(log, [metadata(later=True)])
-    assert _answers(asked) == then
-    assert _answers(unasked) == then
-    assert _answers(log.reader()) != then
-
-
-def _answers(reader: LogReader) -> list[object]:
-    """Return all answers of a reader."""
-    forwards = [event for chunk in reader.read() for event in chunk.events()]
-    beyond = [event for chunk in reader.read(2, 999) for event in chunk.events()]
-    backwards = [chunk.events() for chunk in reader.read(0, 999, back=True)]
-    first = reader.first()
-    assert first is not None
-    return [
-        reader.head(),
-        (first.seq, first.stamp, first.kind),
-        reader.controls(),
-        reader.controls(999, after=1),
-        forwards,
-        beyond,
-        [event for chunk in reversed(backwards) for event in chunk],
-    ]
+    assert answers(asked) == then
+    assert answers(unasked) == then
+    assert answers(log.reader()) != then
 
 
 def test_chunks_are_in_order_and_bounded(context: Context) -> None:

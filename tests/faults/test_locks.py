@@ -14,6 +14,7 @@ from hansard.errors import LockTimeout, SessionDeleted
 from hansard.log import disk, names
 from hansard.log.disk import Lock
 from tests.faults.test_group_commit import Appending
+from tests.faults.test_shutdown import on_signal
 from tests.faults.workers import (
     PATIENCE,
     Crew,
@@ -338,10 +339,7 @@ def test_a_signal_handler_appends_while_its_thread_lists(
         assert store.count() == 1
         session.add_message({"by": "parent"})
         exists = Lock.exists
-        told: list[int] = []
-
-        def handle(*_: object) -> None:
-            told.append(session.add_message({"by": "handler"}).seq)
+        told: list[object] = []
 
         def interrupted(lock: Lock) -> bool:
             monkeypatch.setattr(Lock, "exists", exists)
@@ -349,11 +347,8 @@ def test_a_signal_handler_appends_while_its_thread_lists(
             return exists(lock)
 
         monkeypatch.setattr(Lock, "exists", interrupted)
-        before = signal.signal(signal.SIGUSR1, handle)
-        try:
+        with on_signal(told, session):
             assert store.count() == 1
-        finally:
-            signal.signal(signal.SIGUSR1, before)
         assert told == [3]
         files = session._log.files  # type: ignore[attr-defined]
         files.root.pass_lock(files.name, 0.0)  # raises if the lock is held

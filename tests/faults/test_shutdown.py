@@ -90,14 +90,11 @@ def test_calls_during_close_get_an_answer_or_closed(tmp_path: Path, durability: 
 
 
 @contextmanager
-def on_signal(
-    do: "list[object]", session: hansard.Session, *, reads: bool = True
-) -> Iterator[None]:
+def on_signal(do: "list[object]", session: hansard.Session) -> Iterator[None]:
     """Let a signal handler append to a session, and read it; keep what came of it."""
 
     def handler(_: int, __: FrameType | None) -> None:
-        if reads:
-            session.messages(last=1)
+        session.messages(last=1)
         try:
             do.append(session.add_message({"by": "handler"}).seq)
         except Reentered as error:
