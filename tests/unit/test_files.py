@@ -119,7 +119,7 @@ def test_modes_are_tight_from_the_first_moment(
 ) -> None:
     """N-13, N-85, F-3: under umask 0 directories are 0700, files 0600: locks, trash, what a repair kept."""
     seen: set[str] = set()
-    real = disk.publish, disk.remove, disk.write
+    write = disk.write
 
     def look(directory: int) -> None:
         for entry in os.scandir(directory):
@@ -127,21 +127,20 @@ def test_modes_are_tight_from_the_first_moment(
             assert mode in {"-rw-------", "drwx------"}, entry.name
             seen.add(entry.name)
 
-    def publish(directory: int, temporary: str, name: str) -> None:
-        look(directory)
-        real[0](directory, temporary, name)
+    def looking(real: Callable[..., None]) -> Callable[..., None]:
+        def call(directory: int, *names: str) -> None:
+            look(directory)
+            real(directory, *names)
 
-    def remove(directory: int, name: str) -> None:
-        look(directory)
-        real[1](directory, name)
+        return call
 
-    def write(descriptor: int, data: bytes) -> int:
+    def checked_write(descriptor: int, data: bytes) -> int:
         assert stat.filemode(os.fstat(descriptor).st_mode) == "-rw-------"
-        return real[2](descriptor, data)
+        return write(descriptor, data)
 
-    monkeypatch.setattr(disk, "publish", publish)
-    monkeypatch.setattr(disk, "remove", remove)
-    monkeypatch.setattr(disk, "write", write)
+    for name in ("publish", "remove"):
+        monkeypatch.setattr(disk, name, looking(getattr(disk, name)))
+    monkeypatch.setattr(disk, "write", checked_write)
     above = tmp_path / "above"
     root = above / "more" / "store"
     with hansard.open(root, durability=durability) as store:

@@ -30,16 +30,8 @@ def _frame(member: int, step: int) -> Callable[[Parts], object]:
     return change
 
 
-def _keys_dropped(parts: Parts) -> None:
-    del parts.keys[3]
-
-
 def _keys_of_another_seq(parts: Parts) -> None:
     parts.keys[3] = (parts.keys[3][0], parts.keys[3][1] + 1)
-
-
-def _keys_more(parts: Parts) -> None:
-    parts.keys.append((2**64 - 1, 1))
 
 
 def _no_seek(parts: Parts) -> None:
@@ -62,9 +54,9 @@ MUTANTS: dict[str, Callable[[Parts], object]] = {
     "frames: offset": _frame(1, 1),
     "frames: seq": _frame(2, 1),
     "frames: crc": _frame(3, 1),
-    "keys: one less": _keys_dropped,
+    "keys: one less": lambda parts: parts.keys.pop(3),
     "keys: another seq": _keys_of_another_seq,
-    "keys: one more": _keys_more,
+    "keys: one more": lambda parts: parts.keys.append((2**64 - 1, 1)),
     "pages": lambda parts: parts.index["pages"][0].__setitem__(0, 1),
     "begins": _set(begins=False),
     "seek table": _no_seek,

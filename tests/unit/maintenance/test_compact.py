@@ -7,21 +7,16 @@ import pytest
 import zstandard
 
 import hansard
-from hansard import Store
 from hansard.backend.local import compact as backend_compaction
 from hansard.log.sealed_writer import SealedWriter
 from tests.unit.disk_probe import Traffic, flip
-
-
-def _say(store: Store, name: str, count: int) -> None:
-    store.session(name).add_messages([{"n": n} for n in range(count)])
 
 
 def test_a_session_that_cannot_be_compacted_stops_no_other(tmp_path: Path) -> None:
     """N-35, N-89: a damaged session is reported with the reason, and the others are compacted."""
     with hansard.open(tmp_path / "store") as store:
         for name in ("a", "b", "c"):
-            _say(store, name, 50)
+            store.session(name).add_messages([{"n": n} for n in range(50)])
     log = tmp_path / "store" / "sessions" / "b" / "log.jsonl"
     data = flip(log)
     with hansard.open(tmp_path / "store") as store:

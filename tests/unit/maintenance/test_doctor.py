@@ -233,24 +233,22 @@ def test_an_event_of_tomorrow_is_found(path: Path, monkeypatch: pytest.MonkeyPat
     assert (only(found).code, only(found).count, found.ok) == ("future-event", 2, False)
 
 
-def test_little_room_is_a_problem(path: Path) -> None:
+def test_little_room_is_a_problem(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """N-29: a disk that is nearly full, in bytes or in files, is a problem before an append fails."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk, "free_bytes", lambda _: 5_000_000)
-        patch.setattr(disk, "free_names", lambda _: 10)
-        found = diagnose(path)
+    monkeypatch.setattr(disk, "free_bytes", lambda _: 5_000_000)
+    monkeypatch.setattr(disk, "free_names", lambda _: 10)
+    found = diagnose(path)
     assert [diagnostic.code for diagnostic in found.diagnostics] == ["low-space", "few-inodes"]
 
 
-def test_a_network_file_system_is_a_problem(path: Path) -> None:
+def test_a_network_file_system_is_a_problem(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store on a network file system is a problem, with its type."""
     table = f"27 1 254:0 / / rw - ext4 /dev/vda rw\n40 27 0:40 / {path.parent} rw - nfs4 x:/ rw\n"
-    with pytest.MonkeyPatch.context() as patch:
-        told = disk.told_by_system
-        patch.setattr(
-            disk, "told_by_system", lambda p: table if p.endswith("mountinfo") else told(p)
-        )
-        found = diagnose(path)
+    told = disk.told_by_system
+    monkeypatch.setattr(
+        disk, "told_by_system", lambda p: table if p.endswith("mountinfo") else told(p)
+    )
+    found = diagnose(path)
     assert (only(found).code, found.home.file_system) == ("network-file-system", "nfs4")
     assert not found.ok
 
