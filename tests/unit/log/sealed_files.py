@@ -36,9 +36,9 @@ class Record(NamedTuple):
     control: bool = False
 
 
-def header(before: int, session_id: str = "s") -> tuple[bytes, Position]:
+def header(before: int, session_id: str = "s", **facts: Any) -> tuple[bytes, Position]:
     """Return the header of a segment that begins after a seq."""
-    data = {"version": 1, "session": session_id, "created": TIME}
+    data = {"version": 1, "session": session_id, "created": TIME, **facts}
     line, crc = format.note("header", before, TIME.encode(), data, 0)
     return line, Position(len(line), before, crc)
 
@@ -91,9 +91,9 @@ def opened(path: Path, session_id: str | None = "s") -> SealedSegment:
     return SealedSegment(os.open(path, os.O_RDONLY), str(path), session_id)
 
 
-def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> bytes:
+def plain(records: list[Record], *, before: int = 0, **facts: Any) -> bytes:
     """Return the lines that a sealed segment must hold."""
-    head, mark = header(before, session_id)
+    head, mark = header(before, **facts)
     lines = [head]
     crc, ctl, offset = mark.crc, 0, len(head)
     for seq, record in enumerate(records, before + 1):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,9 @@ from tests.unit.log.sealed_files import Record, plain, seal
 
 UPTO = 30
 
+#: What a header says of the segment before it.
+PREVIOUS = {"seq": 10, "crc": 0, "time": ""}
+
 
 def records(first: int, last: int) -> list[Record]:
     """Return the events from one seq to another; every fifth has a key, every tenth is a control record."""
@@ -23,16 +27,13 @@ def records(first: int, last: int) -> list[Record]:
     ]
 
 
-def put(
-    directory: Path, first: int, last: int, *, packed: bool = True, begins: bool | None = None
-) -> Path:
+def put(directory: Path, first: int, last: int, *, packed: bool = True, **facts: Any) -> Path:
     """Put a sealed segment into a session's directory, compressed or not."""
     name = names.sealed(first) if packed else names.unpacked(first)
     path = directory / name
     if packed:
-        begins = first == 1 if begins is None else begins
-        return seal(path, records(first, last), before=first - 1, begins=begins)
-    path.write_bytes(plain(records(first, last), before=first - 1))
+        return seal(path, records(first, last), before=first - 1, begins=first == 1)
+    path.write_bytes(plain(records(first, last), before=first - 1, **facts))
     return path
 
 
@@ -97,7 +98,10 @@ def test_whichever_file_covers_an_event_will_do(tmp_path: Path, layout: str) -> 
 MISSING: dict[str, tuple[Callable[[Path], object], str]] = {
     "in the middle": (lambda d: [put(d, 1, 10), put(d, 21, 30)], r"event (11|20) is missing"),
     "the first": (lambda d: [put(d, 11, 20), put(d, 21, 30)], "event 10 is missing"),
-    "the first, not compressed": (lambda d: [_following(d), put(d, 21, 30)], "event 10 is missing"),
+    "the first, not compressed": (
+        lambda d: [put(d, 11, 20, packed=False, previous=PREVIOUS), put(d, 21, 30)],
+        "event 10 is missing",
+    ),
 }
 
 
@@ -115,19 +119,6 @@ def test_a_segment_that_is_missing_is_damage(tmp_path: Path, place: str) -> None
     ):
         with pytest.raises(hansard.Damaged, match=says):
             call(chain_of(tmp_path))
-
-
-def _following(directory: Path) -> Path:
-    """Create a plain segment whose header names an earlier segment."""
-    previous = {"seq": 10, "crc": 0, "time": ""}
-    data = {"version": 1, "session": "s", "previous": previous}
-    line, crc = format.note("header", 10, b"2026-01-01T12:00:00.000000Z", data, 0)
-    for n in range(11, 21):
-        more, crc = format.record(n, b"2026-01-01T12:00:00.000000Z", b"x", b"{}", crc)
-        line += more
-    path = directory / names.unpacked(11)
-    path.write_bytes(line)
-    return path
 
 
 def test_no_segment_at_all_is_damage(tmp_path: Path) -> None:
