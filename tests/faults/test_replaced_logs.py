@@ -17,7 +17,7 @@ from tests.faults.workers import Crew, Wire, open_store, replaced, until
 from tests.unit.disk_probe import log_of
 
 Change = Callable[[Path], None]
-Way = Callable[[hansard.Session, str], None]
+Way = Callable[[hansard.Session, str], object]
 
 
 def _renamed_over(log: Path) -> None:
@@ -64,24 +64,17 @@ EQUAL = (_renamed_over, _sed, _renamed_away, _linked_and_renamed_over)
 CHANGES = (*EQUAL, _removed, _linked_and_removed, _edited, _cut)
 
 
-def _one(session: hansard.Session, text: str) -> None:
-    session.add_message({"text": text})
-
-
-def _batch(session: hansard.Session, text: str) -> None:
-    session.add_messages([{"text": text}, {"text": "second"}])
-
-
-def _key(session: hansard.Session, text: str) -> None:
-    session.add_message({"text": text}, key=text)
-
-
 def _stream(session: hansard.Session, text: str) -> None:
     with session.stream(gather=0) as stream:
         stream.write(text)
 
 
-WAYS = (_one, _batch, _key, _stream)
+WAYS: dict[str, Way] = {
+    "one": lambda session, text: session.add_message({"text": text}),
+    "batch": lambda session, text: session.add_messages([{"text": text}, {"text": "second"}]),
+    "key": lambda session, text: session.add_message({"text": text}, key=text),
+    "stream": _stream,
+}
 
 
 @pytest.fixture
@@ -94,8 +87,8 @@ def path(tmp_path: Path) -> Path:
 def store(request: pytest.FixtureRequest, path: Path) -> hansard.Store:
     """Return a store with a session that has been appended to, in each way, by this process."""
     store = open_store(str(path), request.param)
-    for way in WAYS:
-        way(store.session("s"), f"before by {way.__name__}")
+    for name, way in WAYS.items():
+        way(store.session("s"), f"before by {name}")
     return store
 
 
@@ -132,7 +125,7 @@ def _found(path: Path) -> str:
 
 
 @pytest.mark.usefixtures("_known")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 @pytest.mark.parametrize("change", CHANGES)
 def test_appends_to_a_log_that_was_taken_away_are_refused(
     store: hansard.Store, path: Path, change: Change, way: Way
