@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.local.log import LocalLog
 from hansard.errors import LockTimeout, SessionDeleted
 from hansard.log import disk, names
 from hansard.log.disk import Lock
-from tests.faults.test_group_commit import Appending
+from tests.faults.test_group_commit import Appending, turns_of
 from tests.faults.test_shutdown import on_signal
 from tests.faults.workers import (
     PATIENCE,
@@ -310,7 +309,7 @@ def test_a_writer_that_waits_while_its_session_is_deleted_is_told_so(
         deleter.hear()
         waiting = threading.Thread(target=append, args=(session,))
         waiting.start()
-        until(lambda: is_led(session))
+        until(lambda: turns_of(session)._leader)
         with pytest.raises(SessionDeleted):
             session.messages()
         deleter.go()
@@ -320,13 +319,6 @@ def test_a_writer_that_waits_while_its_session_is_deleted_is_told_so(
         store.restore("s")
         assert session.add_message({"by": "us"}).seq == 3
     assert said(path) == ["us", "us"]
-
-
-def is_led(session: hansard.Session) -> bool:
-    """Return whether a thread leads an append to a session."""
-    log = session._log
-    assert isinstance(log, LocalLog)
-    return log._writer._group._leader != 0
 
 
 def test_a_signal_handler_appends_while_its_thread_lists(

@@ -466,12 +466,7 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path, log: Log) -> tuple[Pa
     made = Sealed(tmp_path / "store", packed=True)
     middle = len(made.data) // 3
     bad = made.data[:middle] + b"???" + made.data[middle + 3 :]
-    return made.path, lambda: made.put(bad, flipped_log(made.log))
-
-
-def flipped_log(data: bytes) -> bytes:
-    """Return the active segment of `Sealed` with one message altered."""
-    return data.replace(b"later 2", b"later 9", 1)
+    return made.path, lambda: made.put(bad, made.log.replace(b"later 2", b"later 9", 1))
 
 
 def segments(path: Path) -> set[bytes]:
@@ -548,14 +543,6 @@ def append_when_told(wire: Wire, path: str) -> None:
             wire.tell(session.add_message({"from": number}).seq)
 
 
-def damage_first(file: Path) -> None:
-    """Alter the first message of a log in place, as a disk would: open handles do not notice."""
-    data = file.read_bytes()
-    with file.open("r+b") as opened:
-        opened.seek(data.index(b'{"n":0}'))
-        opened.write(b'{"n":7}')
-
-
 def test_a_writer_that_has_the_damaged_file_open(bench: Bench) -> None:
     """N-18, F-117: what a process appends that had the log open before the repair is in the repaired log."""
     with Crew() as crew, bench.writer() as store:
@@ -563,7 +550,7 @@ def test_a_writer_that_has_the_damaged_file_open(bench: Bench) -> None:
         assert worker.hear() == 2
         worker.go()
         assert worker.hear() == 3
-        damage_first(bench.file)
+        damage_early_line(bench.file)
         worker.go()
         assert worker.hear() == 4
         assert store.session(ID).repair().lost == [(1, 1)]
@@ -581,7 +568,7 @@ def test_a_reader_that_has_the_damaged_file_open(tmp_path: Path) -> None:
         session.add_messages([{"n": n} for n in range(1, 5)])
         seen = reader.session(ID)
         assert len(seen.messages()) == 5
-        damage_first(bench.file)
+        damage_early_line(bench.file)
         with pytest.raises(hansard.Damaged):
             later.session(ID).messages()
         with bench.writer() as other:
