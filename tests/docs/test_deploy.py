@@ -136,7 +136,6 @@ def test_two_workers_append_to_one_session(store: str, tmp_path: Path) -> None:
         assert status == 200
         assert sorted(message["content"] for message in found) == sorted(sent)
         kind = {"Content-Type": "application/json"}
-        kind = {"Content-Type": "application/json"}
         status, _, conflict = request(port, "POST", f"{path}?expected_seq=1", {"n": 1}, **kind)
         assert (status, f"is at seq {len(sent)}" in conflict["detail"]) == (409, True)
         assert request(port, "GET", "/sessions/a%00b/messages")[0] == 422

@@ -13,22 +13,6 @@ PAIRS: "dict[str, Pair]" = {
     "responses": (
         {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": "4"}),
-    "custom": (
-        {"type": "custom_tool_call", "call_id": "c1", "name": "sh", "input": "ls"},
-        {"type": "custom_tool_call_output", "call_id": "c1", "output": ""}),
-    "anthropic": (
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "add"}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4"}]}),
-    "pydantic": (
-        {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": "c1"}]},
-        {"kind": "request", "parts": [{"part_kind": "tool-return", "tool_call_id": "c1"}]}),
-    "retry": (
-        {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": "c1"}]},
-        {"kind": "request", "parts": [
-            {"part_kind": "retry-prompt", "tool_name": "add", "tool_call_id": "c1"}]}),
-    "bedrock": (
-        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "add"}}]},
-        {"role": "user", "content": [{"toolResult": {"toolUseId": "c1", "content": []}}]}),
     "google": (  # some clients return the id of a call, and others do not: the name counts
         {"role": "model", "parts": [{"functionCall": {"id": "x", "name": "c1", "args": {}}}]},
         {"role": "user", "parts": [{"functionResponse": {"name": "c1", "response": {}}}]}),

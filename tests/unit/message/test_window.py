@@ -102,14 +102,6 @@ def test_what_exceeds_the_tokens_is_the_shortest_valid_list(heads: int, keep_fir
         assert shown(1, talk=[], first=None) == head
 
 
-def test_a_long_answer_to_one_question_is_a_window() -> None:
-    """A window of too few tokens, or of one message, has the question and its answer."""
-    talk = [user("x" * 30), answer("y" * 2000)]
-    for limits in (Limits(tokens=50), Limits(tokens=1), Limits(messages=1)):
-        for first in (None, talk[0]):
-            assert cut_window(talk, limits, first=first, start_on=["user"]) == talk
-
-
 def test_the_first_message_of_the_user_can_be_kept() -> None:
     """With keep_first the window begins with the user's first message, which counts."""
     assert window(TALK, messages=3, keep_first=True) == [TALK[0], *TALK[5:]]

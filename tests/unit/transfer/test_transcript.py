@@ -222,18 +222,6 @@ def test_html_adds_up_the_usage_of_a_turn(store: Store) -> None:
     assert text.index(notes[0]) < text.index('id="e8"') < text.index(notes[1])
 
 
-def test_the_model_view_is_what_a_model_is_shown(store: Store) -> None:
-    """A transcript of the model view has the summary, and not what it replaces."""
-    session = store.session("s")
-    session.add_message({"role": "user", "content": "the long story"})
-    session.summarize(upto=1, message={"role": "system", "content": "in short"})
-    session.add_message({"role": "user", "content": "and then"})
-    text = b"".join(session.export("markdown", view="model")).decode()
-    assert "the long story" not in text
-    assert text.index("in short") < text.index("and then")
-    assert text.count("in short") == 1
-
-
 def test_a_message_of_a_framework_is_shown_as_its_item(store: Store) -> None:
     """N-53: its pictures and failed results are named; what only programs need is left out."""
     session = store.create("s", metadata={"langgraph": 1})
