@@ -223,8 +223,6 @@ def _is_credential(name: Named, value: Any) -> bool:
         return False
     if not name.paths and value.startswith(_PATHS):
         return False
-    if name.what == "cookie" and "=" in value and not _is_cookie(value):
-        return False
     return is_literal(value)
 
 
@@ -318,11 +316,6 @@ def _is_password(text: str) -> bool:
     return is_literal(text) and not re.fullmatch(r"(?i).{0,3}|pass(?:wd|word)?", text)
 
 
-def _is_cookie(text: str) -> bool:
-    """Return whether a cookie can be a session's: `theme=dark` is not."""
-    return re.search(r"(?s).{25}|=.{0,7}[0-9].{3}|=.{3,7}[0-9]", text) is not None
-
-
 def _is_userinfo(text: str) -> bool:
     """Return whether the part before the host of a web address holds a credential."""
     user, _, password = text.partition(":")
@@ -379,7 +372,7 @@ SHAPES: Final[tuple[tuple[str, tuple[str, ...], Callable[[str], bool] | str, str
      r"(?P<secret>[^\s\"'`,;\\<>(){}\[\]]{8,}+)(?!\()")),
     ("token", ("bearer",), _is_token, _B + r"(?i:bearer)\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,})"),
     ("authorization", ("basic",), _is_basic, _B + r"(?i:basic) (?P<secret>[A-Za-z0-9+/]{6,}={0,2})"),
-    ("cookie", ("cookie",), _is_cookie,
+    ("cookie", ("cookie",), is_literal,
      r"(?i)" + _B + r"(?:set-)?cookie[\\\"']{0,8}\s{0,4}:\s{0,4}[\\\"']{0,8}"
      r"(?P<secret>[A-Za-z0-9_.-]{1,100}=[^\r\n\"'\\]{1,8192})"),
     ("secret", ("</",), is_literal,
