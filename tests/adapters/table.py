@@ -3,8 +3,9 @@
 import asyncio
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import hansard
 
@@ -16,10 +17,15 @@ class Adapter:
     """What each adapter fills in, in the module that tests it: a few calls of its framework, awaited.
 
     Attributes:
+        ours: creates the adapter over a store: an object, or what creates one for a conversation.
+        theirs: the same of the framework's own store, in a directory.
+        needs: what to import, and the module, the package and the extra that this needs.
         prefix: the prefix of the ids of sessions.
-        kept: the framework's object that stores; or what creates one, for a conversation.
     """
 
+    ours: Callable[[Any], Any]
+    theirs: Callable[[Path], Any]
+    needs: tuple[str, str, str, str]
     prefix = ""
 
     def __init__(self, kept: Any) -> None:
@@ -53,93 +59,29 @@ class Adapter:
         raise NotImplementedError
 
 
-class Row(NamedTuple):
-    """An adapter of the table.
-
-    Attributes:
-        calls: its `Adapter`, below `tests.adapters`.
-        ours: its class, below `hansard.adapters`.
-        theirs: the framework's own store and its arguments, or nothing. `PATH` becomes a directory.
-        needs: the module without which it cannot be imported, and the package and the extra to install.
-    """
-
-    calls: str
-    ours: str
-    theirs: tuple[str, ...]
-    needs: tuple[str, str, str]
+#: The module and class of each adapter's calls.
+ADAPTERS = {
+    "adk": "test_adk.Calls",
+    "claude_agent": "test_claude_agent.Calls",
+    "langchain": "test_langchain.Calls",
+    "langgraph": "test_langgraph.Calls",
+    "openai_agents": "test_openai_agents.Calls",
+    "pydantic_ai": "test_pydantic_ai.Calls",
+    "pydantic_ai_steps": "test_pydantic_ai.StepCalls",
+    "strands": "test_strands.Calls",
+}
 
 
-PATH = "a directory"
-
-ROWS = {
-    "adk": Row(
-        "test_adk.Calls", "adk.HansardSessionService",
-        ("google.adk.sessions.InMemorySessionService",),
-        ("google.adk", "google-adk", "google-adk"),
-    ),
-    "claude_agent": Row(
-        "test_claude_agent.Calls", "claude_agent.HansardSessionStore",
-        ("claude_agent_sdk.InMemorySessionStore",),
-        ("claude_agent_sdk", "claude-agent-sdk", "claude-agent"),
-    ),
-    "langchain": Row(
-        "test_langchain.Calls", "langchain.HansardChatMessageHistory",
-        ("langchain_core.chat_history.InMemoryChatMessageHistory",),
-        ("langchain_core", "langchain-core 1", "langchain"),
-    ),
-    "langgraph": Row(
-        "test_langgraph.Calls", "langgraph.HansardSaver",
-        ("langgraph.checkpoint.memory.InMemorySaver",),
-        ("langgraph", "langgraph", "langgraph"),
-    ),
-    "openai_agents": Row(
-        "test_openai_agents.Calls", "openai_agents.HansardSession",
-        ("agents.SQLiteSession", "s"),
-        ("agents", "openai-agents", "openai-agents"),
-    ),
-    "pydantic_ai": Row(
-        "test_pydantic_ai.Calls", "pydantic_ai.SessionPersistence",
-        (),
-        ("pydantic_ai", "pydantic-ai-slim", "pydantic-ai"),
-    ),
-    "pydantic_ai_steps": Row(
-        "test_pydantic_ai.StepCalls", "pydantic_ai.HansardStepStore",
-        ("pydantic_ai_harness.step_persistence.InMemoryStepStore",),
-        ("pydantic_ai_harness", "pydantic-ai-harness for its step store", "pydantic-ai"),
-    ),
-    "strands": Row(
-        "test_strands.Calls", "strands.HansardRepository",
-        ("strands.session.file_session_manager.FileSessionManager", "other", PATH),
-        ("strands", "strands-agents", "strands"),
-    ),
-}  # fmt: skip
-
-#: Adapters whose object is one conversation.
-_OF_ONE = {"langchain", "openai_agents"}
+def calls(name: str) -> type[Adapter]:
+    """Return the calls of an adapter; its framework is imported only now."""
+    module, _, member = ADAPTERS[name].partition(".")
+    found: type[Adapter] = getattr(importlib.import_module(f"tests.adapters.{module}"), member)
+    return found
 
 
 def ours(name: str, store: Any) -> Adapter:
     """Return an adapter's calls over a store, or the path of one."""
-    create = _load(f"hansard.adapters.{ROWS[name].ours}")
-    kept = (lambda conversation: create(conversation, store)) if name in _OF_ONE else create(store)
-    return _calls(name, kept)
-
-
-def theirs(name: str, path: Path) -> Adapter:
-    """Return the same calls over the framework's own store."""
-    created, *given = ROWS[name].theirs
-    kept = _load(created)(*(str(path) if one is PATH else one for one in given))
-    return _calls(name, (lambda _: kept) if name in _OF_ONE else kept)
-
-
-def _calls(name: str, kept: Any) -> Adapter:
-    made: Adapter = _load(f"tests.adapters.{ROWS[name].calls}")(kept)
-    return made
-
-
-def _load(name: str) -> Any:
-    module, _, member = name.rpartition(".")
-    return getattr(importlib.import_module(module), member)
+    return calls(name)(calls(name).ours(store))
 
 
 def alike(one: Any, other: Any) -> bool:

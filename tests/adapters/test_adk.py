@@ -42,6 +42,9 @@ PREFIX = "adk/shop/u7/"
 class Calls(Adapter):
     """Append events, which count in the state; read again after a conflict."""
 
+    ours = HansardSessionService
+    theirs = staticmethod(lambda _: InMemorySessionService())
+    needs = ("adk.HansardSessionService", "google.adk", "google-adk", "google-adk")
     prefix = PREFIX
 
     async def _get(self, name: str, **config: Any) -> Any:

@@ -61,6 +61,12 @@ def chain(*texts: str) -> list[Any]:
 class Calls(Adapter):
     """Append entries to transcripts."""
 
+    ours = HansardSessionStore
+    theirs = staticmethod(lambda _: sdk.InMemorySessionStore())
+    needs = (
+        *("claude_agent.HansardSessionStore", "claude_agent_sdk", "claude-agent-sdk"),
+        "claude-agent",
+    )
     prefix = f"claude/{PROJECT}/"
 
     async def say(self, name: str, *texts: str) -> None:

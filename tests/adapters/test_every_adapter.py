@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from tests.adapters.processes import race
-from tests.adapters.table import ROWS, TURNS, ours
+from tests.adapters.table import ADAPTERS, TURNS, calls, ours
 from tests.programs import python
 from tests.unit.aio.thread_probe import watching
 from tools.crash.rows import erasure
@@ -21,22 +21,22 @@ from tools.crash.rows import erasure
 pytestmark = pytest.mark.filterwarnings("ignore:.*EXPERIMENTAL.*:UserWarning")
 
 #: Strands' calls are not awaited.
-AWAITED = [name for name in ROWS if name != "strands"]
+AWAITED = [name for name in ADAPTERS if name != "strands"]
 #: A checkpoint of LangGraph replaces the one before, and is not reverted.
-APPENDING = [name for name in ROWS if name != "langgraph"]
+APPENDING = [name for name in ADAPTERS if name != "langgraph"]
 #: Strands' messages and the harness' snapshots have no usage.
-ANSWERING = [name for name in ROWS if name not in {"strands", "pydantic_ai_steps"}]
+ANSWERING = [name for name in ADAPTERS if name not in {"strands", "pydantic_ai_steps"}]
 #: The others have no call that lists conversations.
 LISTING = ["adk", "claude_agent", "langgraph"]
 
 ODD_NAMES = ["a", "a/b", "a%2Fb", "../../a", "~", "~61", "A", "é" * 400]
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ADAPTERS)
 def test_a_missing_framework_is_named(name: str) -> None:
     """The adapter of a framework that is not installed names the extra to install."""
-    module, _, imported = ROWS[name].ours.partition(".")
-    absent, package, extra = ROWS[name].needs
+    imports, absent, package, extra = calls(name).needs
+    module, _, imported = imports.partition(".")
     code = f"import sys; sys.modules[{absent!r}] = None; from hansard.adapters.{module} import {imported}"
     done = python("-c", code, timeout=60)
     wanted = f"hansard.adapters.{module} needs {package}: pip install '/path/to/hansard[{extra}]'"
@@ -51,7 +51,7 @@ def test_the_capability_does_without_the_harness() -> None:
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
 
 
-@pytest.mark.parametrize("adapter", ROWS)
+@pytest.mark.parametrize("adapter", ADAPTERS)
 def test_erased_texts_leave_no_byte(adapter: str) -> None:
     """N-45, N-66: after redact or scrub, and compaction, no byte of a text is left, also in a fork."""
     ways = ["scrub"] if adapter == "langgraph" else ["redact", "scrub"]
@@ -60,7 +60,7 @@ def test_erased_texts_leave_no_byte(adapter: str) -> None:
         assert (outcome.ok, outcome.detail, outcome.skipped) == (True, "", "")
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize(
     "form", [Path, hansard.open, lambda path: hansard.aio.over(hansard.open(path))]
 )
@@ -185,7 +185,7 @@ async def test_usage_is_recorded_once(name: str, store: hansard.Store) -> None:
     assert (usage.calls, usage.input_tokens, usage.output_tokens) == (2, 20, 6)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ADAPTERS)
 async def test_conversations_with_odd_names_are_separate(name: str, store: hansard.Store) -> None:
     """N-1, N-2, N-3, N-7, N-68: names that look like paths, alike or long are separate conversations."""
     one = ours(name, store)

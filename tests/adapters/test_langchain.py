@@ -67,6 +67,18 @@ MESSAGES: list[BaseMessage] = [
 class Calls(Adapter):
     """Add messages."""
 
+    ours = staticmethod(lambda store: lambda name: HansardChatMessageHistory(name, store))
+    needs = (
+        *("langchain.HansardChatMessageHistory", "langchain_core", "langchain-core 1"),
+        "langchain",
+    )
+
+    @staticmethod
+    def theirs(_: Path) -> Any:
+        """Return what always returns the same history."""
+        kept = InMemoryChatMessageHistory()
+        return lambda _: kept
+
     async def say(self, name: str, *texts: str) -> None:
         """Add a message for each text."""
         await self.kept(name).aadd_messages([HumanMessage(text) for text in texts])

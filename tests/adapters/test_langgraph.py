@@ -58,6 +58,10 @@ def checkpoint_of(number: int, held: dict[str, Any], versions: dict[str, Any]) -
 class Calls(Adapter):
     """Put checkpoints with more messages."""
 
+    ours = HansardSaver
+    theirs = staticmethod(lambda _: InMemorySaver())
+    needs = ("langgraph.HansardSaver", "langgraph", "langgraph", "langgraph")
+
     async def _messages(self, name: str) -> list[Any]:
         found = await self.kept.aget_tuple(at(name))
         return list(found.checkpoint["channel_values"]["messages"]) if found else []

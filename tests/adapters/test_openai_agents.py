@@ -64,6 +64,15 @@ ITEMS: list[Item] = [
 class Calls(Adapter):
     """Add items."""
 
+    ours = staticmethod(lambda store: lambda name: HansardSession(name, store))
+    needs = ("openai_agents.HansardSession", "agents", "openai-agents", "openai-agents")
+
+    @staticmethod
+    def theirs(_: Path) -> Any:
+        """Return what always returns the same session."""
+        kept = SQLiteSession("s")
+        return lambda _: kept
+
     async def say(self, name: str, *texts: str) -> None:
         """Add an item for each text."""
         await self.kept(name).add_items([{"role": "user", "content": text} for text in texts])

@@ -57,6 +57,9 @@ from tests.adapters.table import Adapter, alike
 class Calls(Adapter):
     """Give an agent prompts of several parts."""
 
+    ours = SessionPersistence
+    needs = ("pydantic_ai.SessionPersistence", "pydantic_ai", "pydantic-ai-slim", "pydantic-ai")
+
     async def say(self, name: str, *texts: str) -> None:
         """Run an agent with the texts as a prompt."""
         agent: Any = agent_of(self.kept)
@@ -97,6 +100,12 @@ class Calls(Adapter):
 class StepCalls(Adapter):
     """Save requests in snapshots of a run of the harness."""
 
+    ours = HansardStepStore
+    theirs = staticmethod(lambda _: InMemoryStepStore())
+    needs = (
+        *("pydantic_ai.HansardStepStore", "pydantic_ai_harness"),
+        *("pydantic-ai-harness for its step store", "pydantic-ai"),
+    )
     prefix = "steps/run/"
 
     async def say(self, name: str, *texts: str) -> None:

@@ -30,6 +30,10 @@ from tests.adapters.table import Adapter, alike
 class Calls(Adapter):
     """Add messages of several blocks, each with the number of a new agent's first message."""
 
+    ours = HansardRepository
+    theirs = staticmethod(lambda path: FileSessionManager("other", str(path)))
+    needs = ("strands.HansardRepository", "strands", "strands-agents", "strands")
+
     async def say(self, name: str, *texts: str) -> None:
         """Add a message with a block for each text."""
         message: Any = {"role": "user", "content": [{"text": text} for text in texts]}

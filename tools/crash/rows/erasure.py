@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import hansard
-from tests.adapters.table import ROWS as ADAPTERS
-from tests.adapters.table import ours
+from tests.adapters.table import ADAPTERS, ours
 from tools.crash import erasure
 from tools.crash.row import Outcome, Row
 
