@@ -266,12 +266,13 @@ def test_usage_is_that_of_its_answer(*, hooks: bool) -> None:
         session.add_messages(messages)
         if not hooks:
             session.record_usage(model="m", input_tokens=number)
-    session.record_usage(model="m", input_tokens=10)
+    session.add_message({"role": "user", "content": "Sure?"})
+    session.record_usage(model="m", input_tokens=10)  # of an answer that never came
     found = {
         row["text"]: row["input_tokens"]
         for row in rows(b"".join(exporters.export(session, "parquet")))
     }
-    assert found == {"Will it rain?": None, "I look.": 1, "dry": None, "No.": 12}
+    assert found == {"Will it rain?": None, "I look.": 1, "dry": None, "No.": 12, "Sure?": None}
 
 
 def test_a_trajectory_has_the_published_shape() -> None:
