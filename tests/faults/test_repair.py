@@ -580,6 +580,22 @@ def test_a_reader_that_has_the_damaged_file_open(tmp_path: Path) -> None:
         assert seen.messages(last=1) == later.session(ID).messages(last=1) == [NEW]
 
 
+def test_a_process_that_reads_a_repaired_log_knows_its_keys(bench: Bench) -> None:
+    """F-18, F-117: the keys of a damaged file do not count as those of the file that a repair wrote."""
+    with bench.writer() as store, bench.writer() as other:
+        session = store.session(ID)
+        session.add_message({"text": "long" * 500})
+        session.add_message(NEW, key="before")
+        with bench.file.open("r+b") as opened:
+            opened.seek(bench.file.read_bytes().index(b"long"))
+            opened.write(b"lost")
+        # The new file has the same header, and is shorter than what this process has read of the old one.
+        assert other.session(ID).repair().lost == [(2, 2)]
+        first = other.session(ID).add_message(NEW, key="after")
+        assert session.messages() == other.session(ID).messages()
+        assert session.add_message(NEW, key="after") == first
+
+
 #: How often the log is damaged while its writers append.
 ROUNDS = 5
 

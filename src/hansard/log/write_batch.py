@@ -7,6 +7,7 @@ import errno
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 import msgspec
 
@@ -131,18 +132,19 @@ class KeyIndex:
         upto: the position up to which the keys are known.
     """
 
-    __slots__ = ("_known", "_segment", "upto")
+    __slots__ = ("_known", "_reader", "upto")
 
     def __init__(self) -> None:
-        #: Where the segment begins, which tells it from all others.
-        self._segment: Position | None = None
+        #: The reader of the segment that has these keys. A header does not tell it from all others: a repair
+        #: may write the same one again. Not kept open.
+        self._reader: ref[SegmentReader] | None = None
         self._known: dict[str, tuple[int, int]] = {}
         self.upto: Position | None = None
 
-    def begin(self, start: Position) -> None:
-        """Start with a segment that has no records yet."""
-        self.forget()
-        self._segment = self.upto = start
+    def belong_to(self, reader: SegmentReader, upto: Position) -> None:
+        """Record that these are all keys of a segment up to a position."""
+        self._reader = ref(reader)
+        self.upto = upto
 
     def forget(self) -> None:
         """Drop all keys: the log was replaced, or an append failed."""
@@ -151,9 +153,9 @@ class KeyIndex:
 
     def update(self, reader: SegmentReader, end: Position) -> None:
         """Read the keys of what was appended since the last time."""
-        if self._segment != reader.segment.start:
+        if self._reader is None or self._reader() is not reader:
             # The log continues in another segment, which a reader may notice before a writer does.
-            self.begin(reader.segment.start)
+            self.forget()
         start = self.upto or reader.segment.start
         if start is end:
             return
@@ -161,7 +163,7 @@ class KeyIndex:
             for line in piece.lines(format.decode_lines):
                 if line.key is not None:
                     self.add(line.key, line.seq, line.more + 1)
-        self.upto = end
+        self.belong_to(reader, end)
 
     def add(self, key: str, first: int, count: int) -> None:
         """Record the key of an append."""

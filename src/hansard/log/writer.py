@@ -372,7 +372,7 @@ class LogWriter:
                     files.session_id, before=0, time=time.encode() if time else now
                 )
                 batch = WriteBatch(start, 0, fresh=True)
-                self._keys.begin(start)
+                self._keys.forget()
             self._frame(append, batch, now)
         if not batch.lines:
             # The header was not written, and the next one will differ.
@@ -386,7 +386,7 @@ class LogWriter:
         )
         files.end = batch.log_end()
         self._counters.bytes += len(content)
-        self._keys.upto = files.end.position
+        self._keys.belong_to(files.reader, files.end.position)
         return self._target()
 
     def _check_new(self) -> None:
@@ -542,7 +542,8 @@ class LogWriter:
         files.end = None
         files.reader = SegmentReader(made)
         files.end = LogEnd(made.start, 0, (), made.start.offset, previous.time)
-        self._keys.begin(made.start)
+        self._keys.forget()
+        self._keys.belong_to(files.reader, made.start)
         self._counters.sealed += 1
         self._note(DEBUG, "sealed the segment that ends at seq %d", previous.seq)
         return files.end
