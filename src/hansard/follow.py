@@ -429,11 +429,15 @@ class Follower:
         """Yield the new events of the sessions that have changed since the last poll."""
         for session_id, stamp in self._backend.stamps().items():
             if self._stamps.get(session_id) != stamp and self._wanted(session_id):
-                # The stamp is older than the read: the next poll finds a concurrent append.
+                try:
+                    for found in self._read(session_id):
+                        self._positions[session_id] = found.event.seq
+                        yield found
+                except SessionDeleted:
+                    continue  # it may have been restored since, with the same stamp
+                # Not before the end: after an error, the next poll reads the rest. The stamp is older than
+                # the read, so the next poll finds a concurrent append, too.
                 self._stamps[session_id] = stamp
-                for found in self._read(session_id):
-                    self._positions[session_id] = found.event.seq
-                    yield found
 
     def _read(self, session_id: str) -> Iterator[FollowedEvent]:
         try:
@@ -451,12 +455,6 @@ class Follower:
             for chunk in log.read(after=after):
                 for event in chunk.events():
                     yield FollowedEvent(session_id, redactions.mask(event))
-        except SessionDeleted:
-            self._stamps.pop(session_id, None)
-        except BackendUnavailable:
-            # Read it again when the server is back.
-            self._stamps.pop(session_id, None)
-            raise
         except UNREADABLE as error:
             if self._on_damage is None:
                 raise

@@ -612,8 +612,8 @@ class Store:
             commit_every: store the position after this many events, and whenever no event is waiting. Each
                 commit costs a sync; after a crash, at most this many events are repeated.
             from_now: skip stored events, except of sessions that the cursor knows.
-            on_damage: called with id and error of an unreadable session, which is then skipped; without it,
-                the error is raised.
+            on_damage: called with id and error of an unreadable session, which is then skipped until it
+                changes; without it, the error is raised.
         """
         if commit_every < 1:
             raise ValueError(f"commit_every must be >= 1, got {commit_every!r}")

@@ -1,5 +1,6 @@
 """Following a store: every event once, in order, from where a consumer was."""
 
+import errno
 import threading
 from pathlib import Path
 from unittest.mock import Mock
@@ -7,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 import hansard
+from hansard.errors import DiskFailed
 from hansard.follow import Follower
 
 
@@ -113,16 +115,24 @@ def test_a_damaged_session_is_reported_and_stops_no_other(tmp_path: Path) -> Non
             taken(store.follow())
 
 
-def test_a_read_that_the_server_interrupted_is_repeated(
-    store: hansard.Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "fail",
+    [
+        hansard.BackendUnavailable("the server is away"),
+        DiskFailed("read", "log.jsonl", OSError(errno.EMFILE, "too many open files")),
+        KeyboardInterrupt(),
+    ],
+    ids=lambda fail: type(fail).__name__,
+)
+def test_a_read_that_failed_is_repeated(
+    store: hansard.Store, monkeypatch: pytest.MonkeyPatch, fail: BaseException
 ) -> None:
-    """After `BackendUnavailable` the next call reads the session again, without another append."""
+    """After an error, the next call reads the session again, without another append."""
     say(store, "a", 1)
     follower = store.follow()
     with monkeypatch.context() as patch:
-        fail = hansard.BackendUnavailable("the server is away")
         patch.setattr("hansard.state.lineage.redactions_of", Mock(side_effect=fail))
-        with pytest.raises(hansard.BackendUnavailable):
+        with pytest.raises(type(fail)):
             follower.take(0.0)
     assert taken(follower) == [("a", 1)]
 
