@@ -1,5 +1,6 @@
 """Checkpoints: a shortcut to what the events add up to, never believed over the log."""
 
+import errno
 import json
 import random
 from collections.abc import Callable
@@ -11,8 +12,9 @@ import pytest
 
 import hansard
 from hansard.backend.local import compact
-from hansard.log import names
+from hansard.log import disk, names
 from tests.crashlab import faults
+from tests.faults.workers import replaced
 from tests.hostile.forge_files import checkpoint as forged
 from tests.hostile.forge_files import checkpoint_head, confined, nested
 
@@ -126,6 +128,28 @@ def test_a_checkpoint_is_never_believed_over_the_log(
     session.compact()
     assert shown(tmp_path / "s") == right
     assert checkpoint(tmp_path).exists()
+
+
+def test_a_compaction_that_cannot_remove_the_checkpoint_erases_nothing(
+    store: hansard.Store, tmp_path: Path
+) -> None:
+    """F-168: it must not report that it erased what the checkpoint still holds."""
+    session = store.session("a")
+    session.set_metadata(note="SECRET")
+    session.compact()
+    assert b"SECRET" in checkpoint(tmp_path).read_bytes()
+    session.scrub("SECRET")
+    remove = disk.remove
+
+    def refused(directory: int, name: str) -> None:
+        if name == names.CHECKPOINT:
+            raise OSError(errno.EIO, "injected")
+        remove(directory, name)
+
+    with replaced("remove", refused), pytest.raises(hansard.DiskFailed):
+        session.compact()
+    assert session.compact().blanked == 1
+    assert b"SECRET" not in checkpoint(tmp_path).read_bytes()
 
 
 @pytest.mark.parametrize("sealed", [False, True])

@@ -171,7 +171,7 @@ class _Compaction:
         self._total = sum(map(_lines_size, groups))
         if groups:
             # It may hold what is to be erased; another is written at the end.
-            disk.discard(self.directory, names.CHECKPOINT)
+            self._remove({names.CHECKPOINT})
         for group in groups:
             self._rewrite(group)
         self._remove(leftovers)
