@@ -2,22 +2,12 @@
 
 import html
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree as ET
 
+from tools import record
+
 ROOT = Path(__file__).parents[2]
-
-
-def recorder() -> ModuleType:
-    """Return tools/record.py."""
-    spec = spec_from_file_location("record", ROOT / "tools" / "record.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def words(picture: str) -> str:
@@ -31,7 +21,7 @@ def test_the_pictures_are_fresh() -> None:
     shown = (ROOT / "README.md").read_text("utf-8") + (ROOT / "docs/guides/mcp.md").read_text(
         "utf-8"
     )
-    recorded = recorder().record()
+    recorded = record.record()
     assert sorted(recorded) == ["ls-tree", "mcp", "replay", "stats"]
     for name, (sent, drawn) in recorded.items():
         kept = (ROOT / "docs" / "images" / f"{name}.svg").read_text("utf-8")

@@ -5,7 +5,9 @@ import struct
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import hansard
@@ -19,7 +21,7 @@ HOSTILE = [
     "[a](javascript:window.broken=1) [b](data:text/html,<script>1</script>) <javascript:alert(1)>",
     "![spy](https://evil.example/a.png) ![spy](//evil.example/b.png)",
     "<svg onload='window.broken = 1'><style>body{display:none}</style>",
-    "\u202egnp.exe\u2066 \x1b]0;title\x07\x1b[2J \ud800",
+    "\u202egnp.exe\u2066 \x1b]0;title\x07\x1b[2J ",
     "| a |\n|:-:|\n| <b onclick='window.broken=1'>b</b> |",
     '```"><script>window.broken=1</script>\nx\n```',
     "{{ 7 * 7 }} {% raw %} </article></main></body></html>",
@@ -35,17 +37,23 @@ def picture() -> str:
     """Return a picture of 40 × 20 pixels as base64."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
+        checksum = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + checksum
 
-    rows = b"".join(
-        b"\0" + bytes((40 + 5 * x, 120, 200 - 4 * y) * 1)[:3] * 40 for y in range(20) for x in [y]
-    )
+    rows = b"".join(b"\0" + bytes((40 + 5 * y, 120, 200 - 4 * y)) * 40 for y in range(20))
     head = struct.pack(">IIBBBBB", 40, 20, 8, 2, 0, 0, 0)
-    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head)
-    data += chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    return base64.b64encode(data).decode()
+    data = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + data).decode()
+
+
+def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    """Return a message."""
+    return {"role": role, "content": content, **more}
+
+
+def call(id: str, name: str = "shell", arguments: str = "{}") -> dict[str, Any]:
+    """Return a call of a tool."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _clock() -> Iterator[int]:
@@ -69,99 +77,59 @@ def _fill(store: hansard.Store) -> None:
     session = store.create(
         "support/42", metadata={"title": "Refund for order 1042", "user": "u7", "model": "large-2"}
     )
-    session.add_message({"role": "system", "content": "You help customers of a shop. Be brief."})
-    session.add_message(
-        {
-            "role": "user",
-            "content": "Where is my refund for order **1042**? I sent the shoes back last week.",
-        }
-    )
-    order, policy = '{"query": "order 1042", "limit": 5}', '{"path": "policies/refunds.md"}'
+    session.add_message(said("system", "You help customers of a shop. Be brief."))
+    question = "Where is my refund for order **1042**? I sent the shoes back last week."
+    session.add_message(said("user", question))
     calls = [
-        {"id": "c1", "type": "function", "function": {"name": "find_order", "arguments": order}},
-        {"id": "c2", "type": "function", "function": {"name": "read_file", "arguments": policy}},
+        call("c1", "find_order", '{"query": "order 1042", "limit": 5}'),
+        call("c2", "read_file", '{"path": "policies/refunds.md"}'),
     ]
-    session.add_message(
-        {
-            "role": "assistant",
-            "reasoning_content": "The order first, then the policy.",
-            "content": None,
-            "tool_calls": calls,
-        }
-    )
-    session.add_message(
-        {
-            "role": "tool",
-            "tool_call_id": "c1",
-            "content": '{"order": 1042, "state": "returned", "days": 6}',
-        }
-    )
-    session.add_message(
-        {
-            "role": "tool",
-            "tool_call_id": "c2",
-            "content": "# Refunds\n\nWithin **ten days** of the return.",
-        }
-    )
+    thought = "The order first, then the policy."
+    session.add_message(said("assistant", None, reasoning_content=thought, tool_calls=calls))
+    order = '{"order": 1042, "state": "returned", "days": 6}'
+    session.add_message(said("tool", order, tool_call_id="c1"))
+    policy = "# Refunds\n\nWithin **ten days** of the return."
+    session.add_message(said("tool", policy, tool_call_id="c2"))
     session.record_usage(model="large-2", input_tokens=1840, output_tokens=96, cost=0.0041)
     session.snapshot("looked up")
-    session.add_message(
-        {
-            "role": "assistant",
-            "content": "Your return arrived on Monday. The refund takes up to **ten days**:\n\n"
-            "| step | state |\n| --- | --- |\n| return | done |\n| refund | by Friday |\n\n"
-            "```python\ndue = arrived + timedelta(days=10)  # see policies/refunds.md\n```\n\n"
-            "See [the policy](https://example.org/refunds).",
-        }
+    answer = (
+        "Your return arrived on Monday. The refund takes up to **ten days**:\n\n"
+        "| step | state |\n| --- | --- |\n| return | done |\n| refund | by Friday |\n\n"
+        "```python\ndue = arrived + timedelta(days=10)  # see policies/refunds.md\n```\n\n"
+        "See [the policy](https://example.org/refunds)."
     )
+    session.add_message(said("assistant", answer))
     session.record_usage(model="large-2", input_tokens=2210, output_tokens=240, cost=0.0065)
-    session.add_message(
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "Thanks! This is the label:"},
-                {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture()}"}},
-            ],
-        }
-    )
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture()}"}}
+    thanks = {"type": "text", "text": "Thanks! This is the label:"}
+    session.add_message(said("user", [thanks, image]))
     session.append("x.note", {"text": "A **polite** customer.", "seq": 11})
     helper = store.create("support/42/agent-1", metadata={"title": "Ask the warehouse"})
-    helper.add_message({"role": "user", "content": "Has the warehouse sent 1042 on?"})
-    helper.add_message({"role": "assistant", "content": "It is packed."})
+    helper.add_message(said("user", "Has the warehouse sent 1042 on?"))
+    helper.add_message(said("assistant", "It is packed."))
     fork = session.fork("support/42-b")
     fork.set_metadata(title="Refund for order 1042, second try")
-    fork.add_message({"role": "assistant", "content": "I have asked the warehouse."})
-    session.add_message({"role": "assistant", "content": f"Keep this: {SECRET}"})
+    fork.add_message(said("assistant", "I have asked the warehouse."))
+    session.add_message(said("assistant", f"Keep this: {SECRET}"))
     session.record_usage(model="small-1", input_tokens=300, output_tokens=20)
     plan = store.create("plans/launch", metadata={"title": "Plan of the launch in spring"})
     for number in range(70):
-        plan.add_message({"role": "user", "content": f"Question {number} of the launch"})
-        plan.add_message({"role": "assistant", "content": f"Answer {number}"})
-    attack = store.create("attack", metadata={"title": HOSTILE[0], "</script>": HOSTILE[4][:-2]})
+        plan.add_message(said("user", f"Question {number} of the launch"))
+        plan.add_message(said("assistant", f"Answer {number}"))
+    attack = store.create("attack", metadata={"title": HOSTILE[0], "</script>": HOSTILE[4]})
     for text in HOSTILE:
-        attack.add_message({"role": "user", "content": text.replace("\ud800", "")})
-        attack.add_message(
-            {
-                "role": "assistant",
-                "content": [{"type": text[:20].replace("\ud800", ""), "text": "x"}],
-            }
-        )
+        attack.add_message(said("user", text))
+        attack.add_message(said("assistant", [{"type": text[:20], "text": "x"}]))
     words = store.create(
         "words", metadata={"title": "T" * 200, "model": "m" * 90, "k" * 60: "v" * 300}
     )
-    words.add_message({"role": "user", "content": "w" * 900 + f"\n\n# {'H' * 90}\n\n`{'c' * 300}`"})
+    words.add_message(said("user", "w" * 900 + f"\n\n# {'H' * 90}\n\n`{'c' * 300}`"))
     edit = {"file_path": f"/{'d' * 200}/a.py", "text": "line\n" * 90}
-    words.add_message(
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "w1", "name": "t" * 90, "input": edit}],
-        }
-    )
+    use = {"type": "tool_use", "id": "w1", "name": "t" * 90, "input": edit}
+    words.add_message(said("assistant", [use]))
     failure = {"type": "tool_result", "tool_use_id": "w1", "content": "r" * 900, "is_error": True}
-    words.add_message({"role": "user", "content": [failure]})
+    words.add_message(said("user", [failure]))
     words.record_usage(model="m" * 90, input_tokens=12_345_678, output_tokens=999_999, cost=12.5)
     for id in IDS:
-        try:
-            store.session(id).add_message({"role": HOSTILE[0], "content": "an id"})
-        except hansard.InvalidSessionId:
-            continue
+        with suppress(hansard.InvalidSessionId):
+            store.session(id).add_message(said(HOSTILE[0], "an id"))

@@ -15,6 +15,7 @@ import hansard
 from hansard.cli.screen import rounded
 from hansard.viewer import bundle, pages
 from hansard.viewer.pages import Site
+from tests.viewer.stores import call, said
 
 
 @pytest.fixture
@@ -24,19 +25,18 @@ def store() -> Iterator[hansard.Store]:
         yield opened
 
 
-def _call(id: str, name: str = "shell") -> dict[str, Any]:
-    call = {"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}
-    return {"role": "assistant", "content": None, "tool_calls": [call]}
+def _call(id: str, name: str = "shell", arguments: str = "{}") -> dict[str, Any]:
+    return said("assistant", None, tool_calls=[call(id, name, arguments)])
 
 
 def _result(id: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": id, "content": "ok"}
+    return said("tool", "ok", tool_call_id=id)
 
 
 def test_what_the_model_saw_before_a_streamed_answer(store: hansard.Store) -> None:
     """It has no part of the answer, also if other events came between the parts."""
     session = store.session("a")
-    session.add_message({"role": "user", "content": "say it"})
+    session.add_message(said("user", "say it"))
     with session.stream(role="assistant") as stream:
         stream.write("first")
         stream.flush()
@@ -49,7 +49,7 @@ def test_what_the_model_saw_before_a_streamed_answer(store: hansard.Store) -> No
     assert (shown["at"], shown["view"], shown["model_view"]["messages"]) == ("1", "model", 1)
     whole = pages.session(Site(store, ""), {"id": "a", "view": "model"})
     assert whole["model_view"]["messages"] == 2
-    plain = session.add_message({"role": "assistant", "content": "third"})
+    plain = session.add_message(said("assistant", "third"))
     shown = pages.session(Site(store, ""), {"id": "a", "saw": f"{plain.seq}"})
     assert (shown["at"], shown["model_view"]["messages"]) == (f"{last}", 2)
 
@@ -60,7 +60,7 @@ def test_the_calls_of_a_tool_have_their_results(
 ) -> None:
     """A filter by tool keeps the results, which do not name it, also where a page ends between them."""
     session = store.session("a")
-    session.add_message({"role": "user", "content": "go"})
+    session.add_message(said("user", "go"))
     for number in range(30):
         session.add_messages([_call(f"c{number}"), _result(f"c{number}")])
         if number % 3 == 0:
@@ -80,8 +80,8 @@ def test_a_page_begins_with_a_call_and_not_with_its_results(store: hansard.Store
     """Results and usage at the beginning of a page bring what they belong to; the pages still add up."""
     session = store.session("a")
     for number in range(6):
-        calls = [_call(f"{number}-{n}")["tool_calls"][0] for n in range(4)]
-        session.add_message({"role": "assistant", "content": None, "tool_calls": calls})
+        calls = [call(f"{number}-{n}") for n in range(4)]
+        session.add_message(said("assistant", None, tool_calls=calls))
         session.add_messages([_result(f"{number}-{n}") for n in range(4)])
         session.record_usage(model="m", input_tokens=1, output_tokens=1)
     site = Site(store, "", window=4)
@@ -97,15 +97,9 @@ def test_a_page_begins_with_a_call_and_not_with_its_results(store: hansard.Store
 def test_a_long_call_is_not_a_pause(store: hansard.Store) -> None:
     """The time of a call is at the call; a pause is what passed after the result. A filter has neither."""
     session = store.session("a")
-    said = {"role": "user", "content": "go"}
-    times = {
-        0: said,
-        1: _call("c"),
-        101: _result("c"),
-        102: {**said, "role": "assistant"},
-        202: said,
-    }
-    for seconds, message in times.items():
+    times = (0, 1, 101, 102, 202)
+    messages = (said("user", "go"), _call("c"), _result("c"), said("assistant", "ok"))
+    for seconds, message in zip(times, (*messages, messages[0]), strict=True):
         now = (1_790_000_000 + seconds) * 10**9
         clock = SimpleNamespace(
             time_ns=lambda now=now: now, strftime=time.strftime, gmtime=time.gmtime
@@ -137,9 +131,9 @@ def test_a_call_says_that_it_failed(store: hansard.Store) -> None:
 def test_a_summary_is_not_a_prompt(store: hansard.Store) -> None:
     """Neither for the keys, nor in focus, nor for the times of turns."""
     session = store.session("a")
-    session.add_message({"role": "user", "content": "go"})
-    session.add_message({"role": "assistant", "content": "gone"})
-    session.summarize(upto=2, message={"role": "user", "content": "a summary"})
+    session.add_message(said("user", "go"))
+    session.add_message(said("assistant", "gone"))
+    session.summarize(upto=2, message=said("user", "a summary"))
     shown = pages.session(Site(store, ""), {"id": "a", "focus": "on"})
     assert [item.prompt for item in shown["items"]] == [True, False, False]
     assert [[item.seq for item in run] for seen, run in shown["groups"] if seen] == [[1, 2]]
@@ -148,10 +142,10 @@ def test_a_summary_is_not_a_prompt(store: hansard.Store) -> None:
 def test_a_turn_shows_its_tokens_and_its_cost(store: hansard.Store) -> None:
     """The usage of all calls of a turn adds up, exactly; a call without a cost has none."""
     session = store.session("a")
-    session.add_message({"role": "assistant", "content": "one"})
+    session.add_message(said("assistant", "one"))
     session.record_usage(model="m", input_tokens=10, output_tokens=2, cost=0.1)
     session.record_usage(model="m", input_tokens=10, output_tokens=2, cost=0.2)
-    session.add_message({"role": "assistant", "content": "two"})
+    session.add_message(said("assistant", "two"))
     session.record_usage(model="m", input_tokens=4, output_tokens=1)
     rail = pages.session(Site(store, ""), {"id": "a"})["rail"]
     assert [turn[:3] for turn in rail] == [(1, 24, Decimal("0.3")), (4, 5, Decimal(0))]
@@ -163,7 +157,7 @@ def test_a_partial_message_is_marked_on_every_page(store: hansard.Store) -> None
     stream = session.stream()
     stream.write("half")
     stream.flush()
-    store.session("b").add_message({"role": "user", "content": "whole"})
+    store.session("b").add_message(said("user", "whole"))
     site = Site(store, "")
     shown = [
         *pages.session(site, {"id": "a"})["items"],
@@ -177,7 +171,7 @@ def test_a_partial_message_is_marked_on_every_page(store: hansard.Store) -> None
 def test_a_comparison_waits_for_its_other_side(store: hansard.Store) -> None:
     """One session without a point is not compared with itself; a session that is missing is an error."""
     session = store.session("a")
-    session.add_messages([{"role": "user", "content": "x"}] * 2)
+    session.add_messages([said("user", "x")] * 2)
     site = Site(store, "")
     assert pages.compare(site, {"a": "a"})["found"] is None
     assert pages.compare(site, {"a": "a", "a_at": "1"})["found"].same == 1
@@ -195,7 +189,7 @@ def test_a_note_is_shown_at_its_message(store: hansard.Store) -> None:
     session = store.session("a")
     session.add_messages([_call("c"), _result("c")])
     for number in range(40):
-        session.add_message({"role": "user", "content": f"{number}"})
+        session.add_message(said("user", f"{number}"))
     session.append("x.note", {"text": "one", "seq": 2})
     session.append("x.note", {"text": "two", "seq": 30})
     session.append("x.note", {"text": "three", "seq": [30]})
@@ -226,9 +220,7 @@ def test_a_folded_call_shows_its_most_telling_argument(
     store: hansard.Store, arguments: str, preview: str
 ) -> None:
     """What was looked for tells more than where; a call without a known argument shows all of them."""
-    call = _call("c")
-    call["tool_calls"][0]["function"]["arguments"] = arguments
-    store.session("a").add_message(call)
+    store.session("a").add_message(_call("c", arguments=arguments))
     (item,) = pages.session(Site(store, ""), {"id": "a"})["items"]
     assert item.parts[0].preview == preview
 
@@ -259,7 +251,7 @@ def test_the_index_of_exported_pages_has_no_other_page(
 ) -> None:
     """A store with more sessions than a page of the list has gives one index, of those that were chosen."""
     for number in range(60):
-        store.session(f"s{number}").add_message({"role": "user", "content": "x"})
+        store.session(f"s{number}").add_message(said("user", "x"))
     bundle.write(store, {"s7": "s7", "s59": "s59"}, tmp_path)
     index = (tmp_path / "index.html").read_text("utf-8")
     assert sorted(re.findall(r'class="title" href="([^"]+)"', index)) == ["s59.html", "s7.html"]
