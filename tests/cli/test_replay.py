@@ -279,27 +279,20 @@ def test_stepping_scrolls_searches_and_shows_what_came_before(
         session.revert(2)
     shown = terminal("replay", "a", "--step", store=tmp_path / "s", rows=24)
     shown.wait_for("event 1, 1 of 5")
-    shown.type("n")
-    shown.wait_for("lines 1 to 20 of 41")
-    shown.wait_for("user: the beginning")
-    shown.type("j")
-    shown.wait_for("lines 2 to 21 of 41")
-    shown.type(" ")
-    shown.wait_for("lines 22 to 41 of 41")
-    shown.wait_for("line 39.")
-    shown.type(" ")
-    shown.wait_for("event 3, 3 of 5")
-    shown.wait_for("assistant: line 0.")
-    shown.type("/beginn")
-    shown.wait_for("/beginn▏ (Enter)")
-    shown.type("\r")
-    shown.wait_for("event 1, 1 of 5")
-    shown.type("/needle\r")
-    shown.wait_for("event 3, 3 of 5")
-    shown.type("/nowhere\r")
-    shown.wait_for("not found: nowhere")
-    shown.type("G")
-    shown.wait_for("(reverted) user: A Needle.")
-    shown.wait_for("4  · snapshot")  # reverted were messages only
+    for keys, wanted in (
+        ("n", ("lines 1 to 20 of 41", "user: the beginning")),
+        ("j", ("lines 2 to 21 of 41",)),
+        (" ", ("lines 22 to 41 of 41", "line 39.")),
+        (" ", ("event 3, 3 of 5", "assistant: line 0.")),
+        ("/beginn", ("/beginn▏ (Enter)",)),
+        ("\r", ("event 1, 1 of 5",)),
+        ("/needle\r", ("event 3, 3 of 5",)),
+        ("/nowhere\r", ("not found: nowhere",)),
+        # Reverted were messages only.
+        ("G", ("(reverted) user: A Needle.", "4  · snapshot")),
+    ):
+        shown.type(keys)
+        for text in wanted:
+            shown.wait_for(text)
     shown.type("q")
     assert shown.wait() == 0

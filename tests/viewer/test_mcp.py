@@ -53,6 +53,13 @@ class Agent:
         assert found["notice"] == UNTRUSTED
         return found
 
+    def pages(self, tool: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Call a tool for each of its pages."""
+        offset: int | None = 0
+        while offset is not None:
+            yield (page := self.call(tool, offset=offset, **arguments))
+            offset = page["next_offset"]
+
     def refused(self, tool: str, **arguments: Any) -> str:
         """Call a tool that must refuse, and return the reason."""
         return self.text(tool, error=True, **arguments)
@@ -273,22 +280,11 @@ def test_every_result_is_bounded_and_its_pages_add_up(tmp_path: Path) -> None:
             listed += [row["cite"] for row in page["sessions"]]
             cursor = page["next"]
         assert len(listed) == len({*listed}) == 30
-        hits: list[str] = []
-        offset: int | None = 0
-        while offset is not None:
-            page = client.call(
-                "search_sessions", query="refund", role="user", limit=50, offset=offset
-            )
-            hits += [hit["cite"] for hit in page["hits"]]
-            offset = page["next_offset"]
+        found = client.pages("search_sessions", query="refund", role="user", limit=50)
+        hits = [hit["cite"] for page in found for hit in page["hits"]]
         assert len(hits) == len({*hits}) == 54
-        seqs: list[int] = []
-        offset = 0
-        while offset is not None:
-            page = client.call("compare_sessions", a="a", b="b", offset=offset)
-            seqs += [item[0] for item in page["only_b"]]
-            offset = page["next_offset"]
-        assert seqs == list(range(1, 13))
+        compared = client.pages("compare_sessions", a="a", b="b")
+        assert [said[0] for page in compared for said in page["only_b"]] == list(range(1, 13))
         state = client.call("session_state", id="s/00")
         assert state["metadata"]["[cut]"]
         for tool, arguments in (
@@ -333,11 +329,8 @@ def test_pages_of_a_long_session_add_up(tmp_path: Path) -> None:
         assert seqs == list(range(seqs[0], 100_031))
         page = client.call("read_session", id="long", around=50_000, limit=10)
         assert [entry["seq"] for entry in page["entries"]] == list(range(49_995, 50_005))
-        text = ""
-        offset: int | None = 0
-        while offset is not None:
-            piece = client.call("read_message", id="long", seq=100_030, offset=offset)
-            text, offset = text + piece["json"], piece["next_offset"]
+        pieces = client.pages("read_message", id="long", seq=100_030)
+        text = "".join(piece["json"] for piece in pieces)
         assert json.loads(text)["content"] == huge
 
 
