@@ -60,10 +60,6 @@ class PagedOutput:
         """Return whether the output ends on a terminal."""
         return True
 
-    def fileno(self) -> int:
-        """Return the descriptor of the terminal."""
-        return self._out.fileno()
-
     def write(self, text: str) -> int:
         """Print a text, or keep it while it fits on the screen."""
         if self._pager is None:
