@@ -58,9 +58,9 @@ def page() -> str:
     version = next(param for param in app.params if param.name == "version")
     parts[0] += f"\n| `--version` | {getattr(version, 'help', '')} (before any command) |\n"
     section = ""
-    for name, entry in COMMANDS.items():
-        if entry.group != section:
-            section = entry.group
+    for name, group in COMMANDS.items():
+        if group != section:
+            section = group
             parts.append(f"## {section}\n")
         found = load(name)
         assert isinstance(found, Command)

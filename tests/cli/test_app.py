@@ -63,7 +63,6 @@ def test_every_command_has_help_with_examples(name: str) -> None:
     options = {word for param in command.params for word in param.opts}
     assert {"--json", "-s", "--store", "--debug"} <= options
     assert command.help
-    assert command.help.splitlines()[0] == COMMANDS[name].help
     assert "--json" in command.help, "what --json prints must be said"
     assert command.examples
     for param in command.params:

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
@@ -14,47 +14,25 @@ from hansard.cli import VERSION
 from hansard.cli.command import FAILED, INTERRUPTED, MISUSED, Settings, common_options
 from hansard.cli.screen import visible
 
+#: The commands of each group, in the order of `hansard --help`.
+GROUPS: Final = {
+    "Inspect": ("ls", "replay", "show", "tail", "diff", "tree", "search", "stats", "dump"),
+    "Edit": ("add", "fork", "snapshot", "revert", "redact", "hold", "rm", "restore", "prune"),
+    "Maintain": ("compact", "verify", "repair", "doctor"),
+    "Transfer": ("export", "import", "copy"),
+    "Serve": ("serve", "mcp"),
+    "Demo": ("demo",),
+}
+COMMANDS: Final = {name: group for group, names in GROUPS.items() for name in names}
 
-class CommandEntry(NamedTuple):
-    """A command in the table below."""
-
-    group: str
-    #: The first line of its help, here too so that `hansard --help` loads no command.
-    help: str
-    #: Its module in `commands`, if not the command's name.
-    module: str = ""
-
-
-#: All commands, in the order of `hansard --help`.
-COMMANDS: Final = {
-    "ls": CommandEntry("Inspect", "List sessions"),
-    "replay": CommandEntry("Inspect", "Play back a session's events"),
-    "show": CommandEntry("Inspect", "Show a session's state and messages", "replay"),
-    "tail": CommandEntry("Inspect", "Show the latest events; -f to follow", "replay"),
-    "diff": CommandEntry("Inspect", "Compare two sessions or points"),
-    "tree": CommandEntry("Inspect", "Show forks as a tree", "ls"),
-    "search": CommandEntry("Inspect", "Search messages and titles"),
-    "stats": CommandEntry("Inspect", "Show totals, growth and model usage"),
-    "dump": CommandEntry("Inspect", "Print raw log records", "verify"),
-    "add": CommandEntry("Edit", "Append messages, events or metadata"),
-    "fork": CommandEntry("Edit", "Create a session from a point in another", "edit"),
-    "snapshot": CommandEntry("Edit", "Name the current point, or list names", "edit"),
-    "revert": CommandEntry("Edit", "Revert the model view to a point", "edit"),
-    "redact": CommandEntry("Edit", "Permanently hide messages", "edit"),
-    "hold": CommandEntry("Edit", "Put sessions under a legal hold", "edit"),
-    "rm": CommandEntry("Edit", "Move sessions to the trash", "edit"),
-    "restore": CommandEntry("Edit", "Restore sessions from the trash", "edit"),
-    "prune": CommandEntry("Edit", "Move inactive sessions to the trash", "edit"),
-    "compact": CommandEntry("Maintain", "Compress sessions and erase redacted data"),
-    "verify": CommandEntry("Maintain", "Check sessions for damage"),
-    "repair": CommandEntry("Maintain", "Repair damaged sessions, keeping a copy", "verify"),
-    "doctor": CommandEntry("Maintain", "Diagnose the store"),
-    "export": CommandEntry("Transfer", "Export sessions to files"),
-    "import": CommandEntry("Transfer", "Import sessions from files or programs", "importing"),
-    "copy": CommandEntry("Transfer", "Copy sessions between stores", "importing"),
-    "serve": CommandEntry("Serve", "Show sessions on a local web page"),
-    "mcp": CommandEntry("Serve", "Serve sessions to agents over MCP", "serve"),
-    "demo": CommandEntry("Demo", "Run a demo on a real store"),
+#: The commands that are not in a module of their name, by their modules.
+_MODULES: Final = {
+    "replay": {"show", "tail"},
+    "ls": {"tree"},
+    "verify": {"dump", "repair"},
+    "edit": {"fork", "snapshot", "revert", "redact", "hold", "rm", "restore", "prune"},
+    "importing": {"import", "copy"},
+    "serve": {"mcp"},
 }
 
 
@@ -82,17 +60,17 @@ class App(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list of commands by group, without loading them."""
-        for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
+        """Write the list of commands by group."""
+        for group, names in GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl(
-                    [(name, entry.help) for name, entry in COMMANDS.items() if entry.group == group]
-                )
+                helps = [(load(name).help or "").partition("\n")[0] for name in names]
+                formatter.write_dl([*zip(names, helps, strict=True)])
 
 
 def load(name: str) -> click.Command:
     """Import the module of a command, and return the command."""
-    module = importlib.import_module(f"hansard.cli.commands.{COMMANDS[name].module or name}")
+    place = next((module for module, names in _MODULES.items() if name in names), name)
+    module = importlib.import_module(f"hansard.cli.commands.{place}")
     members = vars(module).values()
     return next(one for one in members if isinstance(one, click.Command) and one.name == name)
 
