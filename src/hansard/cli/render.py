@@ -13,7 +13,7 @@ import msgspec
 
 import hansard
 from hansard.cli.screen import Piece, Screen, cell, many
-from hansard.message.parse import ContentPart, parse, without_binary
+from hansard.message.parse import ROLES, ContentPart, parse, without_binary
 from hansard.message.sentences import point, sentence, tokens
 from hansard.message.values import compact
 
@@ -23,18 +23,14 @@ _LONG: Final = 8_000
 
 _INDENT: Final = 4
 
-ROLES: Final = {
+_STYLES: Final = {
     "user": "bold green",
-    "human": "bold green",
     "assistant": "bold cyan",
-    "model": "bold cyan",
     "system": "bold magenta",
-    "developer": "bold magenta",
     "tool": "bold yellow",
 }
 
-
-#: Events that are messages: only these can be reverted or superseded.
+#: Events that are messages: only these can be reverted, superseded or redacted.
 MESSAGES: Final = frozenset({"message.added", "message.part", "summary.added"})
 
 
@@ -120,8 +116,8 @@ class EventPrinter:
             message = data.get("message")
             role = message.get("role") if isinstance(message, dict) else None
             speaker = f"{cell(str(role or 'message'))}, streamed"
-            style = ROLES.get(str(role), "bold")
-            self._screen.line(*head, (speaker, style), _marked(self.mark(event.seq)))
+            said = (speaker, style_of(str(role)))
+            self._screen.line(*head, said, _marked(self.mark(event.seq)))
             self._screen.write(" " * _INDENT)
         self._stream = (stream, first, before + text)
         self._screen.write(text.replace("\n", "\n" + " " * _INDENT))
@@ -155,7 +151,7 @@ class EventPrinter:
     ) -> None:
         """Print a message; of a view, it has no head with seq and time."""
         parsed = parse(message)
-        line: list[Piece] = [(cell(parsed.speaker), ROLES.get(parsed.role, "bold"))]
+        line: list[Piece] = [(cell(parsed.speaker), style_of(parsed.role))]
         if parsed.partial:
             line.append((" (unfinished)", "red"))
         line.append(_marked(mark))
@@ -208,6 +204,11 @@ class EventPrinter:
 
 def _marked(mark: str) -> Piece:
     return (f" ({mark})" if mark else "", "dim italic")
+
+
+def style_of(role: str) -> str:
+    """Return the style of a role, in any spelling."""
+    return _STYLES.get(ROLES.get(role, role), "bold")
 
 
 def short(value: object, length: int | None = 60) -> str:

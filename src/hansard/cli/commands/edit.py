@@ -9,13 +9,11 @@ import click
 import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, PATH, Call, define, remember, session_of
+from hansard.cli.render import MESSAGES
 from hansard.cli.screen import cell, many
 
 #: The options of `prune` of which one is needed.
 _REQUESTS = {"older_than", "max_size", "archive_after", "purge_trash"}
-
-#: Kinds of the events that `redact` takes.
-_REDACTABLE = {"message.added", "message.part", "summary.added"}
 
 #: Details of one reason that `prune` shows, such as times.
 _DETAILS = 3
@@ -127,7 +125,7 @@ def redact(
         for seq in seqs:
             # All are checked first: a mistyped seq hides nothing.
             event = next(session.events(after=seq - 1), None)
-            if event is None or event.kind not in _REDACTABLE:
+            if event is None or event.kind not in MESSAGES:
                 raise hansard.InvalidEvent(f"session {session_id!r} has no message at seq {seq}")
         done = [session.redact(seq, reason=reason).seq for seq in seqs]
     call.screen.document({"session": session_id, "redacted": list(seqs), "events": done})

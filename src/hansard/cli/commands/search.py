@@ -7,7 +7,7 @@ import click
 import hansard
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, define, session_of
-from hansard.cli.render import ROLES
+from hansard.cli.render import style_of
 from hansard.cli.screen import Piece, cell, many
 
 
@@ -50,7 +50,7 @@ def command(call: Call, words: tuple[str, ...], session: str | None, **filters: 
             call.screen.record(hit)
         else:
             place = f":{hit.seq or 'title'}: "
-            said = [(f"{cell(hit.role)}: ", ROLES.get(hit.role, "bold"))] if hit.role else []
+            said = [(f"{cell(hit.role)}: ", style_of(hit.role))] if hit.role else []
             call.screen.line((cell(hit.session), "bold"), place, *said, *_marked(hit))
     if call.screen.terminal and hits:
         first = next((hit for hit in hits if hit.seq), hits[0])
