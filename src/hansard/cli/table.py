@@ -34,8 +34,8 @@ class Column(NamedTuple):
     rank: int = 2
 
 
-def _amount(value: Callable[["hansard.SessionInfo"], int]) -> Column:
-    return Column(value, lambda info, _: f"{value(info):,}", number=True)
+def _amount(value: Callable[["hansard.SessionInfo"], int], rank: int = 2) -> Column:
+    return Column(value, lambda info, _: f"{value(info):,}", number=True, rank=rank)
 
 
 def marks(info: "hansard.SessionInfo") -> str:
@@ -48,7 +48,7 @@ def marks(info: "hansard.SessionInfo") -> str:
 COLUMNS: Final[Mapping[str, Column]] = {
     "id": Column(lambda info: info.id, style="bold", rank=0),
     "title": Column(lambda info: info.title or "", least=16, rank=2),
-    "messages": _amount(lambda info: info.message_count)._replace(rank=4),
+    "messages": _amount(lambda info: info.message_count, rank=4),
     "created": Column(
         lambda info: info.created_stamp, lambda info, at: arguments.ago(info.created, at), "dim"
     ),
@@ -89,55 +89,44 @@ class Row(NamedTuple):
 
 def show(screen: Screen, rows: Sequence[Row], names: Sequence[str]) -> None:
     """Print a listing with the named columns."""
-    columns = [COLUMNS[name] for name in names]
     if not rows:
         if screen.terminal:
             screen.line(("no sessions", "dim"))
         return
     if not screen.terminal:
-        full = [
-            [_full(row, *named) or "-" for named in zip(names, columns, strict=True)]
-            for row in rows
-        ]
-        numbers = " ".join(n for n, column in zip(names, columns, strict=True) if column.number)
-        screen.table(names, full, numbers=numbers)
+        full = [[_full(row, name) or "-" for name in names] for row in rows]
+        screen.table(names, full, numbers=" ".join(n for n in names if COLUMNS[n].number))
         return
     at = clock.now()
-    cells = [
-        [_short(row, *named, at) for named in zip(names, columns, strict=True)] for row in rows
-    ]
+    cells = [{name: _short(row, name, at) for name in names} for row in rows]
     # Omit empty columns.
-    shown = [
-        place
-        for place, name in enumerate(names)
-        if name not in {"is", "title", "parent", "at"} or any(r[place] for r in cells)
-    ]
-    widths = {p: max(len(names[p]), *(columns_of(r[p]) for r in cells), 1) for p in shown}
+    widths = {
+        name: max(len(name), *(columns_of(row[name]) for row in cells), 1)
+        for name in names
+        if name not in {"is", "title", "parent", "at"} or any(row[name] for row in cells)
+    }
     # A few ids that are longer than the others are shortened before titles are.
-    id_place = names.index("id")
-    ids = sorted(columns_of(r[id_place]) for r in cells)
+    ids = sorted(columns_of(row["id"]) for row in cells)
     excess = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - screen.width
     usual = max(ids[int(0.9 * (len(ids) - 1))], 16, 3 * screen.width // 10)
-    widths[id_place] = min(widths[id_place], max(usual, widths[id_place] - max(excess, 0)))
-    least = {p: min(widths[p], columns[p].least or widths[p]) for p in shown}
+    widths["id"] = min(widths["id"], max(usual, widths["id"] - max(excess, 0)))
+    least = {name: min(width, COLUMNS[name].least or width) for name, width in widths.items()}
     # Long ids must not take the complete width.
-    least[id_place] = min(widths[id_place], max(16, 3 * screen.width // 5))
-    fitted = fit(widths, least, {p: columns[p].rank for p in shown}, screen.width)
+    least["id"] = min(widths["id"], max(16, 3 * screen.width // 5))
+    fitted = fit(widths, least, screen.width)
 
-    def line(values: Sequence[str], row: Row | None = None) -> None:
+    def line(values: Mapping[str, str], row: Row | None = None) -> None:
         pieces: list[Piece] = []
-        drawn = len(row.drawn) if row else 0
-        for place, width in fitted.items():
-            is_id = place == id_place
-            text = shorten(values[place], width, middle=is_id)
+        for name, width in fitted.items():
+            text = shorten(values[name], width, middle=name == "id")
             padding = " " * (width - columns_of(text))
-            lines, text = (text[:drawn], text[drawn:]) if is_id else ("", text)
-            value: list[Piece] = [(lines, "dim"), (text, _style(row, names[place]))]
-            pieces += [padding, *value] if columns[place].number else [*value, padding]
+            drawn = len(row.drawn) if row and name == "id" else 0
+            value: list[Piece] = [(text[:drawn], "dim"), (text[drawn:], _style(row, name))]
+            pieces += [padding, *value] if COLUMNS[name].number else [*value, padding]
             pieces.append(_GAP)
         screen.cropped(*pieces[:-1])
 
-    line(names)
+    line({name: name for name in names})
     for row, values in zip(rows, cells, strict=True):
         line(values, row)
 
@@ -151,35 +140,38 @@ def _style(row: Row | None, name: str) -> str:
     return "bold yellow" if row.named and name == "id" else COLUMNS[name].style
 
 
-def _full(row: Row, name: str, column: Column) -> str:
+def _full(row: Row, name: str) -> str:
     if name == "id":
         return row.drawn + row.info.id
-    if row.info.damaged and column.short is not None:
+    if row.info.damaged and COLUMNS[name].short is not None:
         return ""  # unknown, not 0
-    text = str(column.full(row.info))
+    text = str(COLUMNS[name].full(row.info))
     return ", ".join(filter(None, (text, row.mark))) if name == "is" else text
 
 
-def _short(row: Row, name: str, column: Column, at: datetime) -> str:
-    if column.short is None:
-        return cell(_full(row, name, column))
-    return "" if row.info.damaged else column.short(row.info, at)
+def _short(row: Row, name: str, at: datetime) -> str:
+    short = COLUMNS[name].short
+    if short is None:
+        return cell(_full(row, name))
+    return "" if row.info.damaged else short(row.info, at)
 
 
-def fit(
-    widths: Mapping[int, int], least: Mapping[int, int], ranks: Mapping[int, int], space: int
-) -> dict[int, int]:
+def fit(widths: Mapping[str, int], least: Mapping[str, int], space: int) -> dict[str, int]:
     """Return the columns to show, each with its width, so that they fit."""
+
+    def rank(name: str) -> int:
+        return COLUMNS[name].rank
+
     kept = dict(widths)
     while True:
         excess = sum(kept.values()) + len(_GAP) * (len(kept) - 1) - space
-        if excess <= sum(kept[place] - least[place] for place in kept) or len(kept) == 1:
+        if excess <= sum(kept[name] - least[name] for name in kept) or len(kept) == 1:
             break
-        del kept[max(kept, key=ranks.__getitem__)]
-    for place in sorted(kept, key=ranks.__getitem__, reverse=True):
-        taken = min(max(excess, 0), kept[place] - least[place])
-        kept[place] -= taken
+        del kept[max(kept, key=rank)]
+    for name in sorted(kept, key=rank, reverse=True):
+        taken = min(max(excess, 0), kept[name] - least[name])
+        kept[name] -= taken
         excess -= taken
     if len(kept) == 1:
-        kept = {place: min(width, max(space, 1)) for place, width in kept.items()}
+        kept = {name: min(width, max(space, 1)) for name, width in kept.items()}
     return kept
