@@ -28,28 +28,25 @@ def test_options_of_hansard_are_removed_from_the_url() -> None:
     assert parse_url("postgresql://h/db", schema="two").schema == "two"
 
 
-def test_a_password_is_shown_nowhere() -> None:
-    """N-65: neither `where` nor `repr` has user or password; `hide` removes both spellings from a text."""
-    url = f"postgresql://user:{QUOTED}@h/db?schema=x&sslpassword=other"
-    found = parse_url(url)
-    assert found.where == "postgresql://h/db?schema=x" == display_url(url)
-    for text in (repr(found), str(found), found.where, display_url(url)):
-        assert "user" not in text
-        assert "s3cr" not in text
-    hidden = found.hide(f"FATAL: {PASSWORD} or {QUOTED} or other")
-    assert hidden == "FATAL: *** or *** or ***"
-
-
-def test_different_databases_are_shown_differently() -> None:
-    """The location stays visible, also as an option; the default schema is not shown."""
+def test_a_url_is_shown_without_user_password_and_settings() -> None:
+    """N-65: what is left is the location, also as an option, and a schema that is not the default one."""
     for url, shown in (
         ("postgresql:///db?host=a", "postgresql:///db?host=a"),
         ("postgresql://u:p@a:5433/db?sslmode=require", "postgresql://a:5433/db"),
-        ("postgresql://a/db?schema=two", "postgresql://a/db?schema=two"),
+        (f"postgresql://u:{QUOTED}@a/db?schema=two&sslpassword=p", "postgresql://a/db?schema=two"),
         ("postgresql://a/db?schema=hansard", "postgresql://a/db"),
-        ("some/folder", "some/folder"),
     ):
-        assert display_url(url) == shown
+        found = parse_url(url)
+        assert display_url(url) == found.where == shown
+        assert repr(found) == f"<StoreUrl {shown!r}>"
+    assert display_url("some/folder") == "some/folder"
+
+
+def test_both_spellings_of_a_password_are_hidden() -> None:
+    """N-65: `hide` replaces all passwords of the URL in a text, escaped or not."""
+    found = parse_url(f"postgresql://user:{QUOTED}@h/db?sslpassword=other")
+    hidden = found.hide(f"FATAL: {PASSWORD} or {QUOTED} or other")
+    assert hidden == "FATAL: *** or *** or ***"
 
 
 @pytest.mark.parametrize(
