@@ -4,9 +4,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
-
-import psycopg
 
 import hansard
 from tests.postgres.server import PATIENCE, Server
@@ -20,13 +17,6 @@ def message(content: object) -> dict[str, object]:
 def contents(store: hansard.Store, id: str = "s") -> list[object]:
     """Return the contents of a session's messages."""
     return [found["content"] for found in store.session(id).messages()]
-
-
-def sql(url: str, statement: str, *values: object) -> list[Any]:
-    """Execute a statement in the database of a store, outside a transaction; return its rows."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement.encode(), values or None)
-        return cursor.fetchall() if cursor.description is not None else []
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -102,14 +102,9 @@ class Server:
         self.execute(f'CREATE DATABASE "{name}"')
         return self.url(name, **options)
 
-    def execute(self, statement: str, *, database: str = "postgres") -> list[tuple[object, ...]]:
-        """Execute a statement as the owner, outside a transaction; return its rows."""
-        with (
-            psycopg.connect(self.url(database), autocommit=True, connect_timeout=10) as connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(statement.encode())
-            return cursor.fetchall() if cursor.description is not None else []
+    def execute(self, statement: str) -> list[Any]:
+        """Execute a statement in the database `postgres`, as the owner; return its rows."""
+        return sql(self.url(), statement)
 
     def start(self) -> None:
         """Start the server, and return when it accepts connections."""
@@ -230,6 +225,13 @@ class Server:
             os.killpg(self._watcher.pid, signal.SIGKILL)
             self._watcher.communicate(timeout=PATIENCE)
             self._watcher = None
+
+
+def sql(url: str, statement: str, *values: object) -> list[Any]:
+    """Execute a statement in the database of a store, outside a transaction; return its rows."""
+    with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
+        cursor = connection.execute(statement.encode(), values or None)
+        return cursor.fetchall() if cursor.description is not None else []
 
 
 def free_port() -> int:

@@ -10,9 +10,9 @@ import pytest
 import hansard
 from hansard.backend.postgres.notify import Notifier
 from tests.contract.backends import together
-from tests.postgres.helpers import contents, message, sql, wait_for_waiters
+from tests.postgres.helpers import contents, message, wait_for_waiters
 from tests.postgres.proxy import Proxy
-from tests.postgres.server import PATIENCE, Server
+from tests.postgres.server import PATIENCE, Server, sql
 
 
 def test_an_append_is_one_round_trip(

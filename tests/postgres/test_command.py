@@ -14,8 +14,8 @@ from hansard.cli.app import COMMANDS
 from tests.cli import calls
 from tests.cli.batch import batch
 from tests.cli.running import Done
-from tests.postgres.helpers import message, sql
-from tests.postgres.server import Server
+from tests.postgres.helpers import message
+from tests.postgres.server import Server, sql
 from tests.viewer.test_guard import TOKEN, Running
 
 SECRET = "hush-hush-42"  # noqa: S105 - not a real one

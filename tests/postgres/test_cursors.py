@@ -7,8 +7,8 @@ import pytest
 import hansard
 from hansard.follow import Cursor
 from tests.faults.workers import wait_for_cursor
-from tests.postgres.helpers import program, sql
-from tests.postgres.server import PATIENCE
+from tests.postgres.helpers import program
+from tests.postgres.server import PATIENCE, sql
 
 _HOLDER = """
 import sys, hansard

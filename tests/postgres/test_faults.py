@@ -13,9 +13,9 @@ import pytest
 import hansard
 from hansard.backend.postgres.server_errors import ConnectionLost
 from tests.crashlab import histories
-from tests.postgres.helpers import message, sql, wait_for, wait_for_waiters
+from tests.postgres.helpers import message, wait_for, wait_for_waiters
 from tests.postgres.proxy import Proxy
-from tests.postgres.server import PATIENCE, Server
+from tests.postgres.server import PATIENCE, Server, sql
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def test_a_history_of_many_processes_adds_up(
     running.start()
     if killed:
         ask = "SELECT coalesce(sum(last_seq), 0) > 15 FROM hansard.sessions"
-        name = url.partition("?")[0].rpartition("/")[2]
-        wait_for(lambda: mortal.execute(ask, database=name) == [(True,)] or not running.is_alive())
+        plain = url.partition("?")[0]
+        wait_for(lambda: sql(plain, ask) == [(True,)] or not running.is_alive())
         mortal.kill()
         mortal.start()
     running.join(4 * PATIENCE)

@@ -13,8 +13,9 @@ from hansard.index import postgres_storage
 from hansard.index.index import of
 from hansard.index.postgres_storage import PostgresStorage
 from tests.contract.backends import together
-from tests.postgres.helpers import message, sql
+from tests.postgres.helpers import message
 from tests.postgres.proxy import Proxy
+from tests.postgres.server import sql
 from tests.unit.index.random_store import IDS, RandomStore
 from tests.unit.index.test_listing import compare, folders
 

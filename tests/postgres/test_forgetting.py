@@ -9,8 +9,8 @@ import pytest
 import hansard
 from hansard.backend.postgres.backend import PostgresBackend
 from hansard.backend.postgres.connection import AdvisoryLock
-from tests.postgres.helpers import message, sql, wait_for
-from tests.postgres.server import PATIENCE, VERSIONS, Server
+from tests.postgres.helpers import message, wait_for
+from tests.postgres.server import PATIENCE, VERSIONS, Server, sql
 from tools.crash.erasure import leaks
 
 SECRET = "the-secret-of-the-house"  # noqa: S105 - a message

@@ -14,8 +14,8 @@ import pytest
 import hansard
 from hansard.backend.postgres.schema import VERSION
 from tests.contract.backends import together
-from tests.postgres.helpers import contents, message, sql
-from tests.postgres.server import PATIENCE, Server, free_port
+from tests.postgres.helpers import contents, message
+from tests.postgres.server import PATIENCE, Server, free_port, sql
 
 SECRET = "hunter2hunter2"  # noqa: S105 - not a real one
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.postgres.helpers import message, program, sql, wait_for
-from tests.postgres.server import PATIENCE
+from tests.postgres.helpers import message, program, wait_for
+from tests.postgres.server import PATIENCE, sql
 
 
 def listeners(url: str) -> list[Any]:

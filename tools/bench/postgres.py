@@ -173,10 +173,10 @@ SELECT s.id || '-' || k, replace(e.info, '"' || s.id || '"', '"' || s.id || '-' 
 FROM hansard.index_session s JOIN hansard.index_entry e ON e.id = s.id, generate_series(2, {times}) k;
 INSERT INTO hansard.index_session
     (n, id, stamp, seq, created, updated, title, folded, messages, bytes, state, tokens, cost,
-     parent_created, archived, damaged, workspace_id, unsettled)
+     parent_created, archived, damaged, held, workspace_id, unsettled)
 SELECT s.n + k * 1000000, s.id || '-' || k, s.stamp, s.seq, s.created,
        left(s.updated, 20) || lpad(k::text, 6, '0') || 'Z', s.title, s.folded, s.messages,
-       s.bytes, s.state, s.tokens, s.cost, s.parent_created, s.archived, s.damaged,
+       s.bytes, s.state, s.tokens, s.cost, s.parent_created, s.archived, s.damaged, s.held,
        s.workspace_id, s.unsettled
 FROM hansard.index_session s, generate_series(2, {times}) k;
 ANALYZE hansard.sessions, hansard.index_entry, hansard.index_session"""
@@ -184,6 +184,8 @@ ANALYZE hansard.sessions, hansard.index_entry, hansard.index_session"""
 
 def pg_listing(directory: Path) -> Result:
     """1,000 of 100,000 sessions listed, the latest first, against 100 ms."""
+    from tests.postgres.server import sql
+
     del directory
     with _server() as server:
         url = server.database()
@@ -193,9 +195,8 @@ def pg_listing(directory: Path) -> Result:
                 session.add_messages([{"role": "user", "content": f"hello {number}"}] * 3)
             first = _timed(store.count)
             script = _REPEAT.replace("{times}", str(TIMES))
-            name = url.rpartition("/")[2]
             for statement in script.split(";\n"):
-                server.execute(statement, database=name)
+                sql(url, statement)
             store.sessions(order="-updated", limit=10)
             latest = []
             for _ in range(9):
@@ -228,6 +229,8 @@ def pg_and_langgraph(directory: Path) -> Result:
     from langgraph.checkpoint.base import create_checkpoint, empty_checkpoint
     from langgraph.checkpoint.postgres import PostgresSaver
 
+    from tests.postgres.server import sql
+
     messages = conversation(3, 2 * TURNS)
     with _server() as server:
         url = server.database()
@@ -258,9 +261,9 @@ def pg_and_langgraph(directory: Path) -> Result:
                 _timed(lambda: saver.get_tuple(config)) for _ in range(5)
             )
             sizes = [
-                server.execute(
+                sql(
+                    place,
                     f"SELECT sum(pg_total_relation_size(t::regclass)) FROM unnest(array{tables}) t",  # noqa: S608
-                    database=place.rpartition("/")[2],
                 )[0][0]
                 for place, tables in (
                     (url, ["hansard.events", "hansard.sessions"]),
