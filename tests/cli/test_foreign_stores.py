@@ -17,26 +17,10 @@ from tests.unit.disk_probe import tree
 OWNER = 12_345
 
 READING = (
-    ("ls",),
-    ("ls", "--tree"),
-    ("show", "a"),
-    ("replay", "a"),
-    ("tail", "a"),
-    ("tail",),
-    ("show", "@latest"),
-    ("stats", "--model", "m"),
-    ("diff", "a", "b"),
-    ("tree", "a"),
-    ("search", "refund"),
-    ("stats",),
-    ("dump", "a"),
-    ("verify",),
-    ("doctor",),
-    ("export", "a", "-o", "-"),
-    ("snapshot", "a"),
-    ("restore",),
-    ("prune", "--older-than", "1d", "--dry-run"),
-)
+    "ls", "ls --tree", "show a", "show @latest", "replay a", "tail a", "tail", "diff a b", "tree a",
+    "search refund", "stats", "stats --model m", "dump a", "verify", "doctor", "export a -o -",
+    "snapshot a", "restore", "prune --older-than 1d --dry-run",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -68,11 +52,10 @@ def hand_over(path: Path, *, indexed: bool) -> None:
         os.chown(file, OWNER, OWNER)
 
 
-def as_reader(*calls: tuple[str, ...], store: Path) -> list[Done]:
+def as_reader(*calls: str, store: Path) -> list[Done]:
     """Call the command as a user who owns nothing here."""
-    return batch(
-        [{"words": ["-s", store, *words], "other_user": True, "cwd": "/"} for words in calls]
-    )
+    how = {"other_user": True, "cwd": "/"}
+    return batch([{"words": ["-s", store, *call.split()], **how} for call in calls])
 
 
 @pytest.mark.parametrize("indexed", [False, True])
@@ -80,11 +63,11 @@ def test_reading_commands_work_on_anothers_store(indexed: bool, shared: Path) ->
     """Each command that only reads works, with an index of the owner's or without, and changes no byte."""
     hand_over(shared, indexed=indexed)
     before = tree(shared)
-    for words, done in zip(READING, as_reader(*READING, store=shared), strict=True):
+    for call, done in zip(READING, as_reader(*READING, store=shared), strict=True):
         # diff finds a difference, and doctor that others may read the store.
-        assert done.code == (1 if words[0] in {"diff", "doctor"} else 0), (words, done)
-        assert done.err == "", words
-        assert done.out or words == ("restore",), words
+        assert done.code == (1 if call in {"diff a b", "doctor"} else 0), (call, done)
+        assert done.err == "", call
+        assert done.out or call == "restore"
     assert tree(shared) == before
 
 
@@ -92,7 +75,7 @@ def test_a_session_that_may_not_be_read_hides_no_other(shared: Path) -> None:
     """One session without read permission is named, and the others are listed; a writing command refuses."""
     hand_over(shared, indexed=True)
     (shared / "sessions" / "b").chmod(0o700)
-    listed, refused = as_reader(("ls",), ("add", "a", "x"), store=shared)
+    listed, refused = as_reader("ls", "add a x", store=shared)
     assert "Refund" in listed.out
     assert "b is damaged" in listed.err
     assert refused.code == 1
@@ -105,6 +88,6 @@ def test_a_store_without_a_trash_is_read(shared: Path) -> None:
     hand_over(shared, indexed=False)
     (shared / "trash").rmdir()
     os.chown(shared, 0, 0)  # any user may open a store of root's; here it cannot be completed
-    listed, shown = as_reader(("ls",), ("show", "a"), store=shared)
+    listed, shown = as_reader("ls", "show a", store=shared)
     assert (listed.code, listed.err) == (0, "")
     assert (shown.code, shown.err) == (0, "")

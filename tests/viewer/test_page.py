@@ -305,25 +305,14 @@ def test_keys_move_fold_copy_and_explain(tab: Tab) -> None:
         return str(page.evaluate("document.querySelector('.here')?.id ?? ''"))
 
     page.goto("/session?id=support/42")
-    keyboard.press("g")
-    assert here() == "e1"
-    keyboard.press("j")
-    assert here() == "e2"
-    keyboard.press("n")
-    assert here() == "e3"
-    keyboard.press("n")
-    assert here() == "e11"
-    keyboard.press("p")
-    assert here() == "e3"
-    keyboard.press("j")
-    assert here() == "e4"
+    for key, place in zip("gjnnpj", ("e1", "e2", "e3", "e11", "e3", "e4"), strict=True):
+        keyboard.press(key)
+        assert here() == place
     assert not page.locator("#e5").is_visible()
     keyboard.press("f")
     assert page.locator("#e5").is_visible()
-    keyboard.press("v")
-    keyboard.press("j")
-    keyboard.press("j")
-    keyboard.press("c")
+    for key in "vjjc":
+        keyboard.press(key)
     page.wait_for_selector("text=Copied a link to #e4-e9")
     link = page.evaluate("navigator.clipboard.readText()")
     assert link.endswith("/session?id=support%2F42&around=4#e4-e9")
