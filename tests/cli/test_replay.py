@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import hansard as library
+from hansard.message import pydantic_items
 from tests.cli.batch import batch
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard, python
@@ -232,12 +233,18 @@ PICTURE = "iVBORw0KGgo" + "A" * 1025
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}},
         {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": PICTURE},
         {"inlineData": {"mimeType": "image/png", "data": PICTURE}},
+        # Of an item that an adapter stored: the message has only a name for it.
+        {"kind": "binary", "media_type": "image/png", "data": PICTURE},
     ],
 )  # fmt: skip
 def test_pictures_are_named_and_not_printed(block: dict[str, object], tmp_path: Path) -> None:
     """A picture of any provider is its type and size; --full and --json give it as it is."""
     with library.open(tmp_path / "s", durability="os") as store:
-        store.session("a").add_message({"role": "user", "content": [block]})
+        message: dict[str, object] = {"role": "user", "content": [block]}
+        if "kind" in block:
+            part = {"part_kind": "user-prompt", "content": [block]}
+            message = pydantic_items.message_of({"kind": "request", "parts": [part]})
+        store.session("a").add_message(message)
     for words in (("replay", "a"), ("show", "a")):
         told = hansard(*words, store=tmp_path / "s").out
         assert "    [image/png, 777 B]\n" in told

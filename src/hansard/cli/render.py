@@ -13,6 +13,7 @@ import msgspec
 
 import hansard
 from hansard.cli.screen import Piece, Screen, cell, many
+from hansard.message.origin import readable
 from hansard.message.parse import ROLES, ContentPart, parse, without_binary
 from hansard.message.sentences import point, sentence, tokens
 from hansard.message.values import compact
@@ -150,7 +151,7 @@ class EventPrinter:
         self, message: Mapping[str, Any], head: Sequence[Piece] = (), mark: str = ""
     ) -> None:
         """Print a message; of a view, it has no head with seq and time."""
-        parsed = parse(message)
+        parsed = parse(message) if self._full else readable(message)
         line: list[Piece] = [(cell(parsed.speaker), style_of(parsed.role))]
         if parsed.partial:
             line.append((" (unfinished)", "red"))

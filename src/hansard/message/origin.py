@@ -70,7 +70,7 @@ def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) 
     return {**msgspec.to_builtins(message), "origin": origin}
 
 
-def unpack(message: Message, format: str, *, chat: bool = False) -> Message | None:
+def unpack(message: Mapping[str, Any], format: str, *, chat: bool = False) -> Message | None:
     """Return the item that a message was packed from; None if it was not packed in this format.
 
     Args:
@@ -114,7 +114,7 @@ def natives(
             yield from (native for native, _ in group)
 
 
-def readable(message: Message) -> ParsedMessage:
+def readable(message: Mapping[str, Any]) -> ParsedMessage:
     """Return a message for people: the parts of its framework's item, or its own if it has none.
 
     The item has more than the message, such as the types of pictures; its other members are left out. It does

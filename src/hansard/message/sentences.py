@@ -16,6 +16,14 @@ _PART: Final = 160
 #: More digits than any cost has, before or after the decimal point.
 _DIGITS: Final = 60
 
+#: What the kinds of events begin with that hold the state of a run of LangGraph or Strands.
+BOOKKEEPING: Final = (
+    "x.langgraph.",
+    "x.strands.agent",
+    "x.strands.multi_agent",
+    "x.strands.session",
+)
+
 _Data = Mapping[str, Any]
 
 
@@ -48,6 +56,11 @@ def shortened(value: object, length: int = _VALUE) -> str:
 def count_seqs(ranges: Iterable[tuple[int, int]]) -> int:
     """Return the number of seqs in ranges."""
     return sum(last - first + 1 for first, last in ranges)
+
+
+def not_shown(count: int) -> str:
+    """Return how many events of `BOOKKEEPING` are left out."""
+    return f"{many(count, 'event')} of a framework's bookkeeping not shown"
 
 
 def tokens_of(usage: _Data, *names: str, show: Callable[[int], str] = "{:,}".format) -> str:

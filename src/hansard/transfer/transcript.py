@@ -24,9 +24,8 @@ from hansard.clock import moment
 from hansard.event import kinds, secrets
 from hansard.event.event import Event
 from hansard.message import origin
-from hansard.message.langgraph_values import MARK
 from hansard.message.parse import REST, ContentPart, role_of, to_json, without_binary
-from hansard.message.sentences import many, sentence, tokens
+from hansard.message.sentences import BOOKKEEPING, many, not_shown, sentence, tokens
 from hansard.state import fold, view
 from hansard.state.lineage import redactions_of
 from hansard.state.view import VIEWS, StreamAssembler, View, ViewRanges
@@ -41,8 +40,6 @@ _CONTROL: Final = re.compile(
 _QUIET: Final = frozenset({kinds.MESSAGE_PART, kinds.MESSAGE_REDACTED})
 #: Events whose data have more than their sentence says.
 _DETAILED: Final = frozenset({kinds.SESSION_REPAIRED, kinds.USAGE_RECORDED})
-#: The bookkeeping of LangGraph, whose messages are shown. It is mentioned at the top.
-_OMITTED: Final = "x.langgraph."
 
 
 class TranscriptEntry(NamedTuple):
@@ -138,8 +135,6 @@ class Transcript:
             facts.append(("view", "the model view"))
         if self.redacted:
             facts.append(("redacted", "credentials were replaced"))
-        if MARK in self.metadata:
-            facts.append(("omitted", "the bookkeeping of LangGraph"))
         return facts
 
     def entries(self) -> Iterator[TranscriptEntry]:
@@ -312,10 +307,6 @@ def _ids(part: ContentPart) -> list[str]:
     return [] if part.name == REST else [*filter(None, dict.fromkeys((part.name, part.call_id)))]
 
 
-def _rendered(transcript: Transcript) -> Iterator[TranscriptEntry]:
-    return (one for one in transcript.entries() if not one.kind.startswith(_OMITTED))
-
-
 def _details(entry: TranscriptEntry) -> str:
     return "" if entry.kind == kinds.USAGE_RECORDED else entry.details
 
@@ -342,8 +333,14 @@ _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 def to_markdown(transcript: Transcript) -> Iterator[bytes]:
     """Yield a transcript as Markdown, piece by piece."""
     yield _markdown_head(transcript).encode(errors="replace")
-    for entry in _rendered(transcript):
-        yield _markdown_entry(entry).encode(errors="replace")
+    omitted = 0
+    for entry in transcript.entries():
+        if entry.kind.startswith(BOOKKEEPING):
+            omitted += 1
+        else:
+            yield _markdown_entry(entry).encode(errors="replace")
+    if omitted:
+        yield f"*{not_shown(omitted)}*\n".encode()
 
 
 def _markdown_head(transcript: Transcript) -> str:
@@ -453,14 +450,21 @@ def to_html(transcript: Transcript) -> Iterator[bytes]:
     yield _html_head(transcript).encode(errors="replace")
     # The usage of each call since the last message of the user.
     turn: list[kinds.UsageRecorded] = []
-    for entry in _rendered(transcript):
+    omitted = 0
+    for entry in transcript.entries():
+        if entry.kind.startswith(BOOKKEEPING):
+            omitted += 1
+            continue
         if entry.message is not None and role_of(entry.message) == "user":
             yield _html_turn(turn).encode()
             turn = []
         used = usage_of(entry)
         turn += [used] if used else []
         yield _html_entry(entry).encode(errors="replace")
-    yield _html_turn(turn).encode() + b"</main>\n</body>\n</html>\n"
+    yield _html_turn(turn).encode()
+    if omitted:
+        yield f'<div class="note">{_escaped(not_shown(omitted))}</div>\n'.encode()
+    yield b"</main>\n</body>\n</html>\n"
 
 
 def _html_turn(turn: list[kinds.UsageRecorded]) -> str:

@@ -18,19 +18,13 @@ from hansard.cli.command import Call, define, session_of
 from hansard.cli.render import EventPrinter, show_state
 from hansard.cli.screen import many
 from hansard.message.parse import size
+from hansard.message.sentences import BOOKKEEPING, not_shown
 
 #: Events that take messages out of the model view.
 _MARKING: Final = frozenset({"session.reverted", "session.cleared", "summary.added"})
 
 #: Longest pause with --speed, in seconds.
 _LONGEST_PAUSE: Final = 10.0
-#: What the kinds of events begin with that hold the state of a run of LangGraph or Strands.
-_BOOKKEEPING: Final = (
-    "x.langgraph.",
-    "x.strands.agent",
-    "x.strands.multi_agent",
-    "x.strands.session",
-)
 
 
 @define(
@@ -118,8 +112,7 @@ def replay(
             return
         _play(call, chosen, printer, speed)
     if omitted:
-        hidden = many(omitted.total(), "event")
-        call.screen.hint(f"{hidden} of a framework's bookkeeping not shown; pass --all")
+        call.screen.hint(f"{not_shown(omitted.total())}; pass --all")
 
 
 def _play(
@@ -143,7 +136,7 @@ def _without_bookkeeping(
     """Yield events without those that only a framework reads: the messages are in others."""
     for event in events:
         marked = event.kind == "metadata.set" and event.data.get("metadata") == {"langgraph": 1}
-        if marked or event.kind.startswith(_BOOKKEEPING):
+        if marked or event.kind.startswith(BOOKKEEPING):
             omitted[event.kind] += 1
         else:
             yield event
