@@ -164,8 +164,8 @@ def _message(error: BaseException, *, debug: bool) -> str:
             # The library's hint names Python arguments; the path comes first.
             path = text.partition(": no ")[0]
             text = (
-                f"{path}: no hansard store here; name one with -s PATH or HANSARD_STORE, "
-                "or create one with `hansard add` or `hansard demo`"
+                f"{path}: no hansard store here; check the path, name another store with -s PATH or "
+                "HANSARD_STORE, or create one with `hansard add` or `hansard demo`"
             )
         case errors.Damaged() if "hansard " not in text:
             text = text.removesuffix("; `verify` lists all damage of the session")
