@@ -34,6 +34,11 @@ Message = dict[str, Any]
 _AS_JSON: Final = "json:"
 #: Maximum count that an event of usage takes: `kinds.MOST`.
 _MOST: Final = 10**12
+#: What reading back an item raises if `pack` did not create it.
+_NOT_PACKED: Final = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    msgspec.MsgspecError,
+)
 #: A shorter string takes less space than the two pointers that would replace it.
 _WORTH: Final = 24
 
@@ -97,7 +102,7 @@ def unpack(message: Mapping[str, Any], format: str, *, chat: bool = False) -> Me
             holder, _, name = target.rpartition("/")
             place = _found(native, holder)
             place[int(name) if isinstance(place, list) else _unescaped(name)] = value
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+    except _NOT_PACKED:
         return None  # not created by `pack`: the application's own member
     return native if isinstance(native, dict) else None
 
@@ -122,14 +127,24 @@ def readable(message: Mapping[str, Any]) -> ParsedMessage:
     """
     parsed = parse(message)
     origin = origin_of(message)
-    native = None if origin is None else unpack(message, origin["format"])
+    if origin is None or _may_expand(message, origin):
+        return parsed
+    native = unpack(message, origin["format"])
     if native is None:
         return parsed
-    item = parse(native)
+    # An encoded item may have values that are not JSON.
+    item = parse(values.as_json(native))
     if not _told(parsed) <= _told(item):
         return parsed
     rest = {name: value for name, value in parsed.rest.items() if name != "origin"}
     return parsed._replace(parts=item.parts, rest=rest if item.parts else item.rest)
+
+
+def _may_expand(message: Mapping[str, Any], origin: Message) -> bool:
+    """Return whether an item may be huge: an application can let many places of one share a long text."""
+    shared = origin.get("from")
+    many = isinstance(shared, dict) and len(shared) * len(msgspec.json.encode(message))
+    return many > codec.MAX_BYTES
 
 
 def _told(parsed: ParsedMessage) -> set[str]:

@@ -108,6 +108,8 @@ def test_a_role_and_a_text_need_no_origin() -> None:
         {"format": "f", "item": {}, "from": {"/a": "/nothing"}},
         {"format": "f", "item": {}, "from": ["content"]},
         {"format": "f", "item": {"a": 1}, "from": {"/a/b": "/content"}},
+        {"format": "f", "item": {"$text": [10**30]}, "encoded": True},
+        {"format": "f", "item": {"$ext": [5, 10**30]}, "encoded": True},
     ],
 )
 def test_any_other_origin_is_ignored(member: object) -> None:
@@ -115,6 +117,25 @@ def test_any_other_origin_is_ignored(member: object) -> None:
     message = {"role": "user", "content": "hello", "origin": member}
     assert origin.unpack(message, "f") is None
     assert origin.chat(message)[-1] == {"role": "user", "content": "hello"}
+    assert [part.text for part in origin.readable(message).parts] == ["hello"]
+
+
+def test_an_item_that_repeats_a_text_without_end_is_not_shown() -> None:
+    """N-74: a message of 100 KB whose item has its text 10,000 times is shown as it is."""
+    places = {f"/content/{number}": "/content" for number in range(10_000)}
+    item = {"role": "user", "content": [None] * 10_000}
+    origin_of_it = {"format": "f", "item": item, "from": places}
+    message = {"role": "user", "content": "x" * 100_000, "origin": origin_of_it}
+    assert [part.text for part in origin.readable(message).parts] == ["x" * 100_000]
+
+
+def test_an_item_that_is_not_json_can_be_shown() -> None:
+    """Bytes, and numbers that JSON lacks, are shown as text."""
+    native = {"role": "user", "content": ["a\ud800", b"abc", float("nan"), {(1, 2): {3}}]}
+    message = origin.pack("f", native, role="user", content="a\ud800")
+    parts = origin.readable(json.loads(json.dumps(message))).parts
+    assert [part.pretty for part in parts[:3]] == ["a?", "[3 bytes]", "nan"]
+    assert "(1, 2)" in parts[3].pretty
 
 
 def test_origin_cannot_be_given() -> None:
