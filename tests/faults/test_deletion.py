@@ -1,5 +1,6 @@
 """Claims about a session that is deleted or restored while others use it: N-28, F-36."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ import pytest
 
 import hansard
 from hansard.backend.local.log import LocalLog
-from hansard.errors import LockTimeout, SessionDeleted, SessionNotFound
-from hansard.log import disk
+from hansard.errors import DiskFailed, LockTimeout, SessionDeleted, SessionNotFound
+from hansard.log import disk, names
 from hansard.log.session_files import SessionFiles
 from hansard.log.writer import LogWriter
 from tests.crashlab import faults
@@ -163,6 +164,40 @@ def test_finishing_a_deletion_does_not_move_another_session_of_the_same_id(
             finish_in_the_middle(path, monkeypatch, store, purge_and_create)
         assert other.trash() == []
         assert other.session("s").messages() == [{"by": "other"}]
+
+
+def test_a_session_is_not_deleted_while_another_one_of_its_name_is_in_the_trash(
+    tmp_path: Path,
+) -> None:
+    """N-28, F-36: as after a restore from a backup: the deletion fails, and leaves the session as it was."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        store.session("s").add_message({"n": 1})
+        shutil.copytree(log_of(path, "s").parent, tmp_path / "backup")
+        store.delete("s")
+        shutil.copytree(tmp_path / "backup", log_of(path, "s").parent)
+        with pytest.raises(DiskFailed, match="nothing was changed"):
+            store.delete("s")
+        assert store.session("s").add_message({"n": 2}).seq == 2
+        assert store.session("s").messages() == [{"n": 1}, {"n": 2}]
+        assert (path / names.TRASH / "s").exists()
+
+
+def test_a_purge_takes_no_other_session_of_the_name_for_the_one_that_it_has_checked(
+    tmp_path: Path,
+) -> None:
+    """F-36, F-66: the session is in its place, a kill after its note; another is in the trash."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        store.session("s").add_message({"n": 1})
+        shutil.copytree(log_of(path, "s").parent, tmp_path / "backup")
+        with faults.kill(only=("move",)), pytest.raises(faults.Killed):
+            store.delete("s")
+    shutil.copytree(tmp_path / "backup", path / names.TRASH / "s")
+    with open_store(str(path), "os") as store:
+        with pytest.raises(DiskFailed):
+            store.purge("s")
+        assert (path / names.TRASH / "s" / names.LOG).exists()
 
 
 def test_a_deletion_between_the_two_steps_of_a_restoration_is_noticed(tmp_path: Path) -> None:

@@ -692,6 +692,13 @@ class LogWriter:
         if DELETED not in end.shut:
             if noted:
                 return None
+            if files.root.in_trash(files.name):
+                # As after a restore from a backup. Found after the note, it would leave the session shut.
+                hint = (
+                    "another session of this name is in the trash; nothing was changed. Move one of the two "
+                    "directories out of the store"
+                )
+                raise DiskFailed("move", files.path, OSError(errno.EEXIST, ""), hint)
             check()
             # First: handles that others have open learn of it by the note alone.
             self._put_note(end, "deleted", (*end.shut, DELETED))

@@ -373,7 +373,8 @@ class LocalBackend(Backend):
         name = self._name_of(session_id)
         purged = False
         with log.marked():
-            if not self._root.in_trash(name):
+            # Also if another one is in the trash, as after a restore from a backup: `check` reads this one.
+            if self._root.holds_log(name):
                 log.finish_delete()
             with log.holding():
                 if self._root.in_trash(name):
