@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import hansard
 from hansard.backend.local.log import LocalLog
 from hansard.errors import DiskFailed, LockTimeout, SessionDeleted, SessionNotFound
-from hansard.log import disk, names
+from hansard.log import disk, names, session_files
+from hansard.log.segment_reader import open_segment
 from hansard.log.session_files import SessionFiles
 from hansard.log.writer import LogWriter
 from tests.crashlab import faults
@@ -198,6 +200,26 @@ def test_a_purge_takes_no_other_session_of_the_name_for_the_one_that_it_has_chec
         with pytest.raises(DiskFailed):
             store.purge("s")
         assert (path / names.TRASH / "s" / names.LOG).exists()
+
+
+def test_a_purge_concurrent_with_a_read_is_not_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-64, F-175: a directory that lost its log first, and its sealed segments not yet, was purged."""
+    path = tmp_path / "store"
+
+    def remove_log(directory: int, name: str) -> None:
+        disk.remove(disk.open_directory(directory, name), names.LOG)
+
+    with open_store(str(path), "os") as store, open_store(str(path), "os") as other:
+        other.session("s").add_message({"n": 1})
+        other.session("s").compact()
+        other.delete("s")
+        read = partial(open_segment, writable=False)
+        purge = once(read, before=lambda: other.purge("s"))
+        monkeypatch.setattr(session_files, "open_segment", lambda *words, **_: purge(*words))
+        with replaced("remove_directory", remove_log):
+            assert store._backend.log("s", from_trash=True).reader().head() is None
 
 
 def test_a_deletion_between_the_two_steps_of_a_restoration_is_noticed(tmp_path: Path) -> None:

@@ -219,6 +219,29 @@ def test_a_log_that_is_missing_before_its_sealed_segments_is_not_begun_again(
     assert [event.seq for event in session.events()] == [1, 2, 3]
 
 
+def test_a_log_that_is_missing_after_its_sealed_segments_is_damage(path: Path) -> None:
+    """N-30, N-35, F-175: no reader takes such a session for one that does not exist."""
+    with open_store(str(path), "os") as store:
+        store.session("other").add_message({"text": "other"})
+        store.session("s").add_messages([{"text": "before"}] * 3)
+        store.session("s").compact()
+    log = log_of(path, "s")
+    log.unlink()
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        for read in (session.messages, session.state, lambda: session.seq, session.repair):
+            with pytest.raises(Damaged, match="missing"):
+                read()
+        assert {item.id: bool(item.damaged) for item in store.sessions().items} == {
+            "other": False,
+            "s": True,
+        }
+        assert [report.session for report in store.verify().sessions if not report.ok] == ["s"]
+        log.touch()
+        assert session.repair().lost == []
+        assert session.messages() == [{"text": "before"}] * 3
+
+
 def _forked(store: hansard.Store) -> None:
     store.session("other").fork("s")
 

@@ -3,10 +3,12 @@
 A segment gets its name complete, with header and first records, or not at all (F-25).
 """
 
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
+from hansard.errors import Damaged
 from hansard.log import disk, format, names
 from hansard.log.format import Position
 from hansard.log.segment_reader import Segment, SegmentReader
@@ -55,6 +57,18 @@ def sealed_files(directory: int, first: int) -> tuple[list[tuple[int, str]], lis
         elif begin is not None:
             leftovers.append(name)
     return sorted(files), sorted(leftovers)
+
+
+def check_begun(directory: int, path: str) -> None:
+    """Raise if a directory without a log has sealed segments: its active one is missing (F-175)."""
+    sealed: list[tuple[int, str]] = []
+    # Missing: the directory was removed while it was open.
+    with disk.reporting("list", path), suppress(FileNotFoundError):
+        sealed, _ = sealed_files(directory, format.MAX_SEQ)
+    if sealed:
+        reason = f"the file is missing, but the segment before it, {sealed[-1][1]}, is there"
+        hint = "restore the file, or create an empty one and run `hansard repair`"
+        raise Damaged(path, 0, reason, hint)
 
 
 def create_segment(

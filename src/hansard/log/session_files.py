@@ -18,6 +18,7 @@ from hansard.log.checkpoint import Checkpoint
 from hansard.log.disk import Lock
 from hansard.log.format import Line, LogEnd
 from hansard.log.sealed_chain import SealedChain
+from hansard.log.segment import check_begun
 from hansard.log.segment_reader import Raw, Segment, SegmentReader, open_segment
 from hansard.log.segment_scan import ScanFinding
 from hansard.log.store_directory import StoreDirectory, deleted, sweep
@@ -168,7 +169,17 @@ class SessionFiles:
         if directory is None:
             return None
         # If there is a lock, a writer will use the segment as it is opened here.
-        return open_segment(directory, self.path, self.session_id, writable=self.lock is not None)
+        writable = self.lock is not None
+        segment = open_segment(directory, self.path, self.session_id, writable=writable)
+        # A purge renames the directory before it removes the log, and the sealed segments after it.
+        if segment is None and self._is_named(directory):
+            check_begun(directory, self.path)
+        return segment
+
+    def _is_named(self, directory: int) -> bool:
+        """Return whether an open directory is that of the session, in the trash or not."""
+        named = (self.root.open_in(part, self.name) for part in (self.root.home, self.root.trash))
+        return disk.identity(directory) in [disk.identity(one) for one in named if one is not None]
 
     def salvage(self, reader: SegmentReader | None) -> Iterator[Line | ScanFinding]:
         """Return the valid records of the active segment, and its damage; None: it could not be opened."""
@@ -180,6 +191,8 @@ class SessionFiles:
         try:
             # Even without a valid header, the lines after it may be valid.
             return segment_scan.salvage(Raw(disk.open_file(directory, names.LOG), self.path))
+        except FileNotFoundError:
+            return iter(())
         except OSError as error:
             raise disk.explain(error, "read", self.path) from error
 

@@ -562,10 +562,14 @@ class InternalDirectory(StoreDirectory):
 
 def _holds_log(part: int, name: str) -> bool:
     try:
-        # A dangling link counts as an unreadable session.
-        return disk.present(part, f"{name}/{names.LOG}") or disk.is_link(part, name)
-    except NotADirectoryError:
-        return False  # a file that hansard did not create
+        # A dangling link counts as an unreadable session, and so do sealed segments without the last one.
+        return (
+            disk.present(part, f"{name}/{names.LOG}")
+            or disk.is_link(part, name)
+            or any(map(names.sealed_first_seq, disk.names(disk.open_directory(part, name))))
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return False  # removed, or a file that hansard did not create
     except OSError:
         return True  # an unreadable session
 

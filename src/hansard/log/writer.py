@@ -15,7 +15,6 @@ from typing import Final, Literal
 import msgspec
 
 from hansard.errors import (
-    Damaged,
     DiskFailed,
     HansardError,
     SessionDeleted,
@@ -26,7 +25,7 @@ from hansard.log import disk, format, names
 from hansard.log.disk import Lock
 from hansard.log.format import LogEnd, Position
 from hansard.log.group_commit import GroupCommit
-from hansard.log.segment import create_segment, header, next_header, sealed_files
+from hansard.log.segment import check_begun, create_segment, header, next_header
 from hansard.log.segment_reader import Segment, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
 from hansard.log.store_directory import deleted, is_past, not_found, sweep
@@ -360,7 +359,7 @@ class LogWriter:
         if files.root.in_trash(files.name):
             # Deleted since this directory was created, or opened: the name is taken (F-36).
             raise deleted(files.session_id)
-        self._check_new()
+        check_begun(files.directory, files.path)
         now = format.now()
         head, start, batch = b"", Position(0, 0, 0), WriteBatch(Position(0, 0, 0), 0)
         for append in appends:
@@ -388,15 +387,6 @@ class LogWriter:
         self._counters.bytes += len(content)
         self._keys.belong_to(files.reader, files.end.position)
         return self._target()
-
-    def _check_new(self) -> None:
-        """Raise if there are sealed segments: then the log is not new, but its last segment is missing."""
-        files = self._files
-        with disk.reporting("list", files.path, "nothing was appended"):
-            sealed, _ = sealed_files(files.directory, format.MAX_SEQ)
-        if sealed:
-            reason = f"the file is missing, but the segment before it, {sealed[-1][1]}, is there"
-            raise Damaged(files.path, 0, reason, "nothing was appended: restore the file")
 
     def _frame(self, append: PendingAppend, batch: WriteBatch, now: bytes) -> None:
         """Check a request's conditions, and add its records to the batch."""
@@ -471,7 +461,7 @@ class LogWriter:
         elif files.root.in_trash(files.name):
             raise deleted(files.session_id)
         else:
-            self._check_new()
+            check_begun(files.directory, files.path)
         files.open_parent()
         with disk.reporting("rename", files.path, "nothing was added to the store"):
             # Only the holder of the lock creates a log: there is no other that this could replace.

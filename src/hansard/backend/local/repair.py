@@ -26,7 +26,7 @@ from hansard.log.disk import Lock
 from hansard.log.format import Header, Line, Position, Previous
 from hansard.log.sealed_chain import SealedPart, check_part
 from hansard.log.sealed_segment import SealedSegment, unpack
-from hansard.log.segment import header, sealed_files
+from hansard.log.segment import check_begun, header, sealed_files
 from hansard.log.segment_reader import Raw, Segment, SegmentReader
 from hansard.log.segment_scan import Remains, ScanFinding
 from hansard.log.session_files import DELETED, SEALED, SessionFiles
@@ -255,6 +255,7 @@ class _Repair:
         try:
             active = self._look_at(names.LOG, 0)
         except FileNotFoundError:
+            check_begun(self.directory, self.path(names.LOG))
             raise not_found(self.session_id) from None
         if active.head is not None and active.head.first:
             self._begin = format.decode_first(active.head.first).seq
