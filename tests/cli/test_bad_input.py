@@ -276,13 +276,16 @@ def test_a_damaged_log(tmp_path: Path) -> None:
 def test_a_full_disk(tmp_path: Path) -> None:
     """N-29, N-89: where no file can grow, a command that writes fails in one line; the store stays valid."""
     asked = [(n, p) for n, p in calls.each(tmp_path, LONG) if calls.EXAMPLES[n].writes]
-    with hansard.open(tmp_path / "first" / "store", read_only=True) as store:
-        messages = store.session("agent/1").messages()
+    for path in calls.directories(asked):
+        with hansard.open(path / "store", durability="os") as store:
+            # A compaction leaves short logs alone.
+            store.session("agent/1").add_message({"role": "user", "content": "long " * 1_000})
+            messages = store.session("agent/1").messages()
     limited = []
     for name, path in asked:
         # As large as the log is now; and where another file is written, none.
         log = path / "store" / "sessions" / "agent+1" / "log.jsonl"
-        small = name in {"fork", "rm", "restore", "import", "prune"}
+        small = name in {"fork", "rm", "restore", "import", "prune", "compact"}
         limited.append(calls.call(name, path, largest=10 if small else log.stat().st_size))
     for (name, path), done in zip(asked, batch(limited), strict=True):
         if name == "repair":  # nothing is damaged, so nothing is written
