@@ -7,12 +7,13 @@ import faulthandler
 import gc
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 from weakref import ref
 
@@ -111,6 +112,36 @@ def test_an_interrupt_while_idle_files_are_closed_holds_no_lock(
 
 
 @pytest.mark.slow
+def append_interrupted(session: hansard.Session, after: int) -> bool:
+    """Append, and interrupt it at a call of Python or after a call of C; return whether it came so far."""
+    left = count(after, -1)
+
+    def interrupt(_: FrameType, event: str, __: object) -> None:
+        if event in {"call", "c_return"} and next(left) == 0:
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        session.append_all([("x.y", {"n": 1})], key="k")
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def test_an_interrupted_append_to_memory_is_stored_once() -> None:
+    """N-39: repeated with its key, it is stored once, wherever the first try was interrupted."""
+    for after in count():
+        with hansard.open("memory:") as store:
+            session = store.session("s")
+            interrupted = append_interrupted(session, after)
+            session.append_all([("x.y", {"n": 1})], key="k")
+            assert [event.key for event in session.events()] == ["k"], after
+        if not interrupted:
+            return
+
+
 def test_a_stream_that_is_interrupted_anywhere_stops_no_other_thread(stage: Stage) -> None:
     """N-23: no point of a stream keeps a lock, which a `Condition` of Python would."""
     # Their number depends on the clock: a writer compares names until a change of its directory is past.

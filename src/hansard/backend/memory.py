@@ -83,11 +83,14 @@ class _Record:
             Event(seq + place, one.time or now, one.kind, one.data, key if place == 1 else None)
             for place, one in enumerate(request.events, 1)
         ]
-        self.events += events
         pairs = zip(events, request.events, strict=True)
-        self.controls += [event for event, one in pairs if one.control]
+        controls = [event for event, one in pairs if one.control]
+        place = seq + 1, len(events)
+        # No call from here on: an interrupt comes before all of this, or after it.
+        self.events += events
+        self.controls += controls
         if key is not None:
-            self.keys[key] = (seq + 1, len(events))
+            self.keys[key] = place
         return events
 
     def become(self, other: "_Record") -> None:
@@ -164,8 +167,8 @@ class MemoryLog(InternalLog):
                     f"memory: session {self.session_id!r}: cannot append from a signal handler during a "
                     "call on this session; nothing was appended. Set a flag and append later"
                 )
-            record.is_written = True
             try:
+                record.is_written = True
                 self._check_open()
                 yield record
                 self._backend.news.notify_all()
