@@ -41,6 +41,30 @@ def test_syncs_that_fail_after_a_sealed_segment_shut_the_session(path: Path) -> 
         assert [said["content"] for said in session.messages()] == ["first", "second", "fourth"]
 
 
+def test_a_verification_reads_a_segment_whose_sync_failed_from_the_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-35: the sync that fails is that of a segment which has been sealed by the time of the check."""
+    with hansard.open(path) as store, faults.kill(only=("move",)), pytest.raises(faults.Killed):
+        store.session(ID).compact()
+    with hansard.open(path) as store:
+        with faults.fail_sync(lost=None), pytest.raises(hansard.SyncFailed):
+            store.session(ID).add_message({"role": "user", "content": "third"})
+        forgotten = []
+        forget = disk.forget_cached
+
+        def forget_and_note(descriptor: int) -> None:
+            forgotten.append(disk.identity(descriptor))
+            forget(descriptor)
+
+        monkeypatch.setattr(disk, "forget_cached", forget_and_note)
+        assert store.session(ID).verify().ok
+        segments = log_of(path, ID).parent.glob("*.jsonl")
+        files = [(found.st_dev, found.st_ino) for found in map(Path.stat, segments)]
+        assert len(files) == 2
+        assert sorted(forgotten) == sorted(files)
+
+
 def test_an_index_that_cannot_be_removed_is_an_error_of_ours(path: Path) -> None:
     """N-29: a compaction names an index that may contain erased text and cannot be removed."""
     with hansard.open(path) as store:

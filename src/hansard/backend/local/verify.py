@@ -47,6 +47,7 @@ def verify(log: "LocalLog") -> tuple[list[Finding], LogEnd | None]:
         files.forget_chain()
         chain = files.chain(reader)
         if chain is not None:
+            _forget_plain(chain)
             check_chain(chain, reader)
         for event in log.reader().controls():
             event.data  # noqa: B018 - decoded, to see that it can be
@@ -60,6 +61,18 @@ def verify(log: "LocalLog") -> tuple[list[Finding], LogEnd | None]:
     if chain is not None:
         found += _check_checkpoint(log, reader, chain)
     return found, end
+
+
+def _forget_plain(chain: SealedChain) -> None:
+    """Let sealed segments be read from the disk, too: the sync of one may have failed while it was sealed.
+
+    A compressed one was durable before it had its name.
+    """
+    for part, _ in chain.parts():
+        segment = part.reader.segment
+        if not isinstance(segment, SealedSegment):
+            with disk.reporting("read", segment.path):
+                disk.forget_cached(segment.descriptor)
 
 
 def _limited(findings: Iterable[Finding]) -> list[Finding]:
