@@ -148,7 +148,12 @@ def named(name: str) -> Named | None:
         return Named("token", loose=True)
     joined = "".join(parts)
     complete = (meant for meant, names in _COMPLETE.items() if joined in names.split())
-    endings = (meant for meant, ends in _ENDINGS.items() if last.endswith(tuple(ends.split())))
+    # `PassWord`, `pass_phrase` and `sEcReT` are one word each, however they are written.
+    endings = (
+        meant
+        for meant, ends in _ENDINGS.items()
+        if last.endswith(tuple(ends.split())) or joined in ends.split()
+    )
     return next(complete, None) or next(endings, None)
 
 
@@ -196,8 +201,13 @@ _RANDOM: Final = (
     r"(?:[^A-Za-z]*+[A-Za-z][^0-9]*+[0-9]|[^0-9]*+[0-9][^A-Za-z]*+[A-Za-z]"
     r"|(?:[^A-Za-z0-9]*+[A-Za-z0-9]{1,31}(?![A-Za-z0-9]))*+[^A-Za-z0-9]*+[A-Za-z0-9]{32})"
 )
-#: The second of two items is the value of the first if it has letters and digits and is not a short word.
-_PAIRED: Final = r"(?=[^0-9]{0,200}[0-9])(?=[^A-Za-z]{0,200}[A-Za-z])[^\s]{6,}"
+#: The second of two items is the value of the first if it has letters and digits and is not a short word. It
+#: has spaces only as the value of a header: `Bearer …`, `theme=dark; sid=…`.
+_PAIRED: Final = (
+    r"(?=[^0-9]{0,200}[0-9])(?=[^A-Za-z]{0,200}[A-Za-z])"
+    r"(?:\S{6,}|(?i:bearer|basic|token|api-?key|negotiate)\s{1,4}\S{6,}|(?i:digest)\s.{6,}"
+    r"|[\w.-]{1,100}=[^\s;]{1,8192};.*)"
+)
 
 
 def is_literal(text: str) -> bool:

@@ -41,7 +41,7 @@ NAMES = """
     password_plain user.password db_pass secret clientSecret client_secret client-secret CLIENT_SECRET
     webhook_secret secrets access_token accessToken ACCESS_TOKEN access-token refresh_token auth_token
     authToken bearer_token session_token private_key privateKey aws_secret_access_key secret_key bearer Bearer
-    cookie Cookie set-cookie credentials credential
+    cookie Cookie set-cookie credentials credential PassWord passPhrase pass_code pAsSwOrD aPiKeY sEcReT
 """.split()  # noqa: SIM905 - a table
 
 OTHER_NAMES = """
@@ -158,6 +158,10 @@ def test_a_url_without_a_password_passes(url: str) -> None:
         {"cookies": [{"name": "sid", "value": "hunter2"}]},
         {"headers": {"Authorization": "Bearer hunter2"}},
         {"headers": [["x", {"X-Api-Key": "hunter2"}]]},
+        {"headers": [["Host", "a"], ["Authorization", "Bearer hunter2"]]},
+        {"headers": [["Authorization", "Token 9944b09199c62bcf"]]},
+        {"headers": [["Cookie", "theme=dark; sid=9944b09199c62bcf"]]},
+        {"headers": '[["Set-Cookie", "sid=9944b09199c62bcf; Path=/"]]'},
         {"pwd": "hunter2"},
     ],
 )
