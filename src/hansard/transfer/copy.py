@@ -32,7 +32,7 @@ from hansard.errors import (
 )
 from hansard.event import codec, kinds
 from hansard.event.event import NewEvent
-from hansard.event.kinds import CONTROL, MESSAGE_REDACTED, SessionForked
+from hansard.event.kinds import CONTROL, HISTORY_DROPPED, MESSAGE_REDACTED, SessionForked
 from hansard.maintenance import trash
 from hansard.maintenance.compact import masked
 from hansard.state import lineage, redaction
@@ -42,6 +42,9 @@ from hansard.transfer.export_file import ExportReader, Moved, Source, line_of, s
 #: Batch size, in events and bytes.
 _MANY: Final = 256
 _LARGE: Final = 256 * 1024
+
+#: Events that remove the content of others.
+_REMOVING: Final = (HISTORY_DROPPED, MESSAGE_REDACTED)
 
 _Write = Callable[[list[NewEvent], str | None], object]
 
@@ -268,10 +271,10 @@ class _Copier:
         source = self._reader(session_id)
         while True:
             upto = self._copy_upto(session_id, source)
-            # An event that was redacted concurrently may have been copied without its data: copy the
-            # redaction, too.
+            # An event that was removed concurrently may have been copied, or copied without its data: copy
+            # the redaction, or the dropped bound, too.
             source = self._reader(session_id)
-            if all(event.kind != MESSAGE_REDACTED for event in source.controls(after=upto)):
+            if all(event.kind not in _REMOVING for event in source.controls(after=upto)):
                 break
         self._complete += 1
 

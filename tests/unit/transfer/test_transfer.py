@@ -21,6 +21,7 @@ from hansard.errors import (
     SessionNotFound,
     UnknownFormat,
 )
+from hansard.transfer import copy
 from tests.unit.disk_probe import flip, log_of, tree
 from tests.unit.event.keys import KEYS
 
@@ -246,6 +247,29 @@ def test_what_was_redacted_is_not_copied(tmp_path: Path) -> None:
     )
     assert b"turn-1" in everything
     assert b"never mind" not in everything
+
+
+@pytest.mark.parametrize("remove", [lambda one: one.redact(2), lambda one: one.drop_history(3)])
+def test_what_is_removed_during_a_copy_is_not_shown_in_the_copy(
+    make: Callable[..., Store],
+    monkeypatch: pytest.MonkeyPatch,
+    remove: Callable[[Session], object],
+) -> None:
+    """N-66: a redaction or a drop that comes during a copy is copied with what it removes."""
+    source, target = make(), make()
+    session = source.session("s")
+    session.add_messages([USER, {"role": "user", "content": "never mind"}, USER])
+    write = copy._write  # called after the redactions were read, and before the events are
+
+    def remove_then_write(*args: Any) -> str:
+        if session.seq == 3:
+            remove(session)
+            session.compact()
+        return write(*args)
+
+    monkeypatch.setattr(copy, "_write", remove_then_write)
+    assert source.copy_to(target).failed == {}
+    alike(session, target.session("s"))
 
 
 def test_what_is_another_session_is_left_alone(make: Callable[..., Store]) -> None:
