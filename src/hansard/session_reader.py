@@ -352,12 +352,13 @@ class SessionReader:
         # Another session may have the id by now: its first event differs.
         basis = (reader.first(), redactions)
         by_then, start = self._state
-        if (upto is not None and start.seq > upto) or by_then != basis:
+        holds = by_then == basis and (not start.seq or fold.continues(reader, start))
+        if not holds or (upto is not None and start.seq > upto):
             start = fold.EMPTY
         if not start.seq:
             start = fold.saved_state(reader, upto, redactions)
         state = fold.replay(reader, start=start, upto=upto, redactions=redactions)
-        if state.seq > self._state[1].seq or by_then != basis:
+        if state.seq > self._state[1].seq or not holds:
             # The next call reads only what is new.
             self._state = (basis, state)
         # The dicts inside are shared with the kept state, so the caller gets a copy.

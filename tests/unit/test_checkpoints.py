@@ -183,6 +183,27 @@ def test_a_log_that_was_restored_does_not_believe_a_later_checkpoint(
     assert shown(tmp_path / "s")[1] == {"title": "second"}
 
 
+@pytest.mark.parametrize("more", [0, 3])
+def test_an_open_handle_folds_a_restored_log_again(
+    store: hansard.Store, tmp_path: Path, more: int
+) -> None:
+    """N-19: a state that a handle keeps ends with an event that the restored log does not have."""
+    session = store.session("a")
+    session.add_message({"n": 1})
+    (log,) = (tmp_path / "s").rglob("log.jsonl")
+    before = log.read_bytes()
+    session.add_message({"n": 2})
+    assert session.state().message_count == 2
+    restored = log.with_suffix(".restored")
+    restored.write_bytes(before)
+    restored.replace(log)
+    with hansard.open(tmp_path / "s", durability="os") as other:
+        for _ in range(more):
+            other.session("a").record_usage(model="m")
+        assert session.state() == other.session("a").state()
+    assert (session.state().seq, session.state().message_count) == (1 + more, 1)
+
+
 def test_a_checkpoint_takes_no_memory_that_it_does_not_fill(
     store: hansard.Store, tmp_path: Path
 ) -> None:

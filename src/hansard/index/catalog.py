@@ -169,11 +169,7 @@ def _resume(
     check, saved = known.state[:_CHECK], known.state[_CHECK:]
     # The index may be damaged: SQLite stores no checksums.
     state = fold.load(saved, redactions) if check == crc32(saved).to_bytes(_CHECK) else None
-    if state is None:
-        return None
-    # An older copy of the log may have been restored, and have continued differently.
-    last = [event for chunk in log.read(known.seq - 1, known.seq) for event in chunk.events()]
-    return state if last and last[-1].stamp == state.updated_stamp else None
+    return state if state is not None and fold.continues(log, state) else None
 
 
 def _last_activity(

@@ -297,6 +297,16 @@ def saved_state(log: LogReader, upto: int | None, redactions: Redactions) -> Sta
     return load(known.state, redactions) or EMPTY
 
 
+def continues(log: LogReader, state: State) -> bool:
+    """Return whether a log has the last event of a state: an older copy of it may have been restored."""
+    head = log.head()
+    if head is None or head.seq <= state.seq:
+        # Nearly always, and without another read.
+        return head is not None and (head.seq, head.updated) == (state.seq, state.updated_stamp)
+    last = [event for chunk in log.read(state.seq - 1, state.seq) for event in chunk.events()]
+    return bool(last) and last[-1].stamp == state.updated_stamp
+
+
 def latest_activity(log: LogReader, upto: int) -> str:
     """Return the latest time of activity in a session; empty if there was none.
 
