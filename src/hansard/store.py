@@ -387,8 +387,8 @@ class Store:
             progress: called with the number of changed sessions that were read, and their total; the first
                 call reads all. A scoped store does not call it: the numbers include sessions outside of it.
         """
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit must be >= 1, got {limit!r}")
+        if limit is not None:
+            _check_limit(limit)
         from hansard.index import index
 
         filters = self._filters(
@@ -472,8 +472,7 @@ class Store:
             progress: called with the number of new events that were read, and their total. A scoped store
                 does not call it.
         """
-        if limit < 1:
-            raise ValueError(f"limit must be >= 1, got {limit!r}")
+        _check_limit(limit)
         from hansard.clock import stamp
         from hansard.index import index, search
 
@@ -580,8 +579,11 @@ class Store:
         Ids are the same in both stores. End the prefix with a separator, as in `tenant-1/`: `tenant-1` also
         matches `tenant-10`. Closing the scoped store does not close this one.
         """
+        from hansard.log import names
+
         if not prefix:
             raise InvalidSessionId("prefix must not be empty; pass one such as 'tenant-a/'")
+        names.check_id(prefix)
         if not prefix.startswith(self._backend.prefix):
             raise InvalidSessionId(
                 f"prefix {prefix!r:.60} is outside of this store, which sees only the ids that begin "
@@ -791,3 +793,8 @@ class Store:
     def health(self) -> Health:
         """Check that the store can be read and, unless it is read-only, written; raise if it cannot."""
         return self._backend.probe()
+
+
+def _check_limit(limit: object) -> None:
+    if type(limit) is not int or limit < 1:
+        raise ValueError(f"limit must be >= 1, got {limit!r}")

@@ -237,6 +237,8 @@ CASES: dict[str, tuple[type[Exception], Callable[[Store, Path], Any], str]] = {
     "last": (ValueError, lambda store, _: store.session("a").messages(last=-1),
         "last must be a non-negative count, got -1"),
     "limit": (ValueError, lambda store, _: store.sessions(limit=0), "limit must be >= 1, got 0"),
+    "part of a limit": (ValueError, lambda store, _: store.sessions(limit=2.5),  # type: ignore[arg-type]
+        "limit must be >= 1, got 2.5"),
     "hits": (ValueError, lambda store, _: store.search("x", limit=-1), "limit must be >= 1, got -1"),
     "empty id": (errors.InvalidSessionId, lambda store, _: store.session(""),
         "session id is empty; pass a string, or call store.session() for a generated id"),
@@ -258,6 +260,8 @@ CASES: dict[str, tuple[type[Exception], Callable[[Store, Path], Any], str]] = {
         "invalid cursor 'x'; pass `next` of the previous page"),
     "prefix": (errors.InvalidSessionId, lambda store, _: store.scoped(""),
         "prefix must not be empty; pass one such as 'tenant-a/'"),
+    "odd prefix": (errors.InvalidSessionId, lambda store, _: store.scoped("\ud800"),
+        "has a lone surrogate at index 0"),
     "missing segment": (errors.Damaged, unsealed,
         "sealed segments are missing; restore them, or run `hansard repair --missing`"),
     "foreign": (errors.UnsafePath, foreign, "is not a hansard store and not empty"),

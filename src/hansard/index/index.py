@@ -197,6 +197,10 @@ class Index:
         """Return the hits; None if the one session that is searched cannot be read."""
         if self._searcher is not None:
             return self._searcher.search(query, progress=progress)
+        try:
+            "".join((query.filters.prefix, query.role or "")).encode()
+        except UnicodeEncodeError:
+            return []  # a lone surrogate: no session and no message has it
         from hansard.index import search, text_index
 
         backend, guarded = self._backend, _guarded(progress)

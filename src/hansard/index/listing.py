@@ -121,7 +121,7 @@ def page(
         "SELECT e.info FROM index_session s "  # noqa: S608 - as above
         f"JOIN index_entry e ON e.id = s.id{conditions.text} "
         f"ORDER BY s.{column}{direction}, s.id{direction} LIMIT ?",
-        [*conditions.values, _UNLIMITED if limit is None else limit + 1],
+        [*conditions.values, _UNLIMITED if limit is None else min(limit + 1, _UNLIMITED)],
     )
     token = None
     if limit is not None and len(items) > limit:
@@ -276,11 +276,15 @@ def _read_token(text: str, order: str) -> _PageToken:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         found = _decode_token(raw)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        raise ValueError(f"invalid cursor {text!r:.60}; pass `next` of the previous page") from None
-    if found.order != order:
+        found = None
+    if found is not None and found.order != order:
         raise ValueError(
             f"this cursor is of a listing by {found.order!r}; continue in that order, not by {order!r}"
         )
+    _, key = ORDERS[order.removeprefix("-")]
+    # A server refuses to compare a column of texts with a number.
+    if found is None or isinstance(found.value, str) != isinstance(key(SessionInfo("")), str):
+        raise ValueError(f"invalid cursor {text!r:.60}; pass `next` of the previous page")
     return found
 
 

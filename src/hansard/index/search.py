@@ -26,7 +26,7 @@ from hansard.message.search_text import CLOSE, OPEN, PART
 from hansard.state import redaction
 from hansard.state.redaction import Redactions
 
-#: Greater than every seq.
+#: Greater than every seq, and than every number of hits.
 _ALL: Final = 1 << 62
 
 #: Hits, and characters, that are ranked, the newest first; all others come after them.
@@ -149,7 +149,7 @@ def ask(backend: Backend, storage: Storage, query: SearchQuery) -> list[Hit] | N
     shown = _Shown(backend.unscoped, storage, query)
     if query.session is not None and not shown.ways:
         return None
-    wanted = fetched = max(query.limit, RANKED)
+    wanted = fetched = min(max(query.limit, RANKED), _ALL)
     while True:
         rows = shown.rows(fetched + 1)
         found = [(shown.session(row.log, row.seq), row) for row in rows[:fetched]]

@@ -160,6 +160,33 @@ def test_invalid_arguments_are_refused(store: Store) -> None:
         store.search("?!")
 
 
+@pytest.mark.parametrize(
+    ("options", "hits"),
+    [
+        ({"prefix": "\ud800"}, 0),
+        ({"role": "\ud800"}, 0),
+        ({"role": ["user"]}, None),
+        ({"limit": 2**70}, 1),
+    ],
+)
+def test_an_odd_argument_is_not_taken_for_a_damaged_index(
+    tmp_path: Path, options: dict[str, Any], hits: int | None
+) -> None:
+    """What the database cannot take as a value is answered without it: the shared file stays in use."""
+    with hansard.open(tmp_path / "s") as store:
+        say(store, "a", "refund")
+        assert store.search("refund")
+        before = index_of(tmp_path / "s").stat().st_ino
+        if hits is None:
+            with pytest.raises(TypeError):
+                store.search("refund", **options)
+        else:
+            assert len(store.search("refund", **options)) == hits
+        assert len(store.sessions(limit=2**70)) == 1
+        assert store.search("refund")
+        assert index_of(tmp_path / "s").stat().st_ino == before
+
+
 def test_a_streamed_message_is_found_when_it_is_finished(store: Store) -> None:
     """The text of a stream is found once, as the finished message, and parts are not."""
     session = store.session("a")
