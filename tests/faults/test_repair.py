@@ -18,6 +18,7 @@ import pytest
 
 import hansard
 from hansard.backend.local import compact
+from hansard.backend.local.log import LocalLog
 from tests.crashlab import faults
 from tests.faults.logs import ID, Bench, Log
 from tests.faults.workers import Crew, Wire, open_store, run_threads
@@ -420,6 +421,34 @@ def test_leftovers_of_a_repair_are_ignored_and_removed_by_the_next_seal(tmp_path
         assert dumped == {"log.jsonl"}
         assert check_continues(store.session(ID))[-1].kind == "session.repaired"
     assert not leftover.exists() or leftover.read_bytes() != bad
+
+
+def test_a_repair_that_begins_inside_of_a_sealed_segment_can_be_compacted(tmp_path: Path) -> None:
+    """F-87, F-99, F-103: a superseded segment is damaged, and so is the active one."""
+    bench = Bench(tmp_path / "store")
+    with bench.writer() as store:
+        session = store.session(ID)
+        log = store._backend.log(ID)
+        assert isinstance(log, LocalLog)
+        log._writer.seal()
+        session.add_messages([{"n": n} for n in range(1, 5)])
+        log._writer.seal()
+        superseded = bench.file.with_name(f"{2:020}.jsonl")
+        data = superseded.read_bytes()
+        session.compact()
+        session.add_messages([{"n": "lost"}, {"n": 6}])
+    # A crash has left it, and the disk has altered both.
+    superseded.write_bytes(data.replace(b'{"n":2}', b'{"n":7}'))
+    bench.file.write_bytes(bench.file.read_bytes().replace(b"lost", b"LOST"))
+    with bench.writer() as store:
+        session = store.session(ID)
+        assert session.repair().lost == [(6, 6)]
+        messages = [{"n": n} for n in (0, 1, 2, 3, 4, 6)]
+        assert session.messages() == messages
+        session.compact()
+        assert not superseded.exists()
+        assert session.messages() == messages
+        assert session.verify().ok
 
 
 def test_a_missing_segment_after_a_damaged_one_is_not_given_up(tmp_path: Path) -> None:

@@ -273,6 +273,8 @@ class _Compaction:
     def _fill(self, writer: SealedWriter, group: list[SealedPart]) -> None:
         for part in group:
             for line, unknown in records_of(part.reader, part.end):
+                if line.seq <= writer.position.seq:
+                    continue  # a repair began inside of the segment before it
                 event = event_of(line)
                 left = self.filter.mask(event).raw
                 writer.add(line, left, unknown=unknown)
