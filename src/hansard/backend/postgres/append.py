@@ -191,7 +191,8 @@ class PendingInsert:
             raise self.error
         if self.events is None:
             raise BackendUnavailable(
-                "the thread that appended for several was interrupted; nothing was appended. Retry"
+                "the thread that appended for several was interrupted; this append was not acknowledged, "
+                "and may be stored. Retry with its key, or read the session first"
             )
         return self.events
 
