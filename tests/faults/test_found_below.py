@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import hansard
+from hansard.backend.local.backend import LocalBackend
 from hansard.index import erase_removed
 from hansard.log import disk
 from tests.crashlab import faults
@@ -63,6 +64,26 @@ def test_a_verification_reads_a_segment_whose_sync_failed_from_the_disk(
         files = [(found.st_dev, found.st_ino) for found in map(Path.stat, segments)]
         assert len(files) == 2
         assert sorted(forgotten) == sorted(files)
+
+
+def test_the_time_of_the_last_event_is_found_before_a_piece_of_notes(path: Path) -> None:
+    """F-29: a reader of a log that ended in a note, and is sealed since, skips a piece without events."""
+    with hansard.open(path) as store:
+        session = store.session(ID)
+        # Longer than what is read at once: the note after it has a piece for itself.
+        with faults.fail_sync(lost=None), pytest.raises(hansard.SyncFailed):
+            session.add_message({"role": "user", "content": "x" * 100_000})
+        assert session.verify().ok
+        (last,) = session.events(after=2)
+        backend = LocalBackend(str(path))
+        reader = backend.log(ID).reader()
+        session.compact()
+        session.add_message({"role": "user", "content": "later"})
+        assert backend.log(ID).reader().head() != reader.head()
+        head = reader.head()
+        backend.close()
+        assert head is not None
+        assert (head.seq, head.updated) == (last.seq, last.stamp)
 
 
 def test_an_index_that_cannot_be_removed_is_an_error_of_ours(path: Path) -> None:

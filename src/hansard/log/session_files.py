@@ -178,8 +178,12 @@ class SessionFiles:
 
     def _is_named(self, directory: int) -> bool:
         """Return whether an open directory is that of the session, in the trash or not."""
-        named = (self.root.open_in(part, self.name) for part in (self.root.home, self.root.trash))
-        return disk.identity(directory) in [disk.identity(one) for one in named if one is not None]
+        with disk.reporting("open", self.path):
+            named = [
+                self.root.open_in(part, self.name) for part in (self.root.home, self.root.trash)
+            ]
+            same = disk.identity(directory)
+            return any(one is not None and disk.identity(one) == same for one in named)
 
     def salvage(self, reader: SegmentReader | None) -> Iterator[Line | ScanFinding]:
         """Return the valid records of the active segment, and its damage; None: it could not be opened."""

@@ -247,8 +247,10 @@ class LocalReader(LogReader):
         reader = self._known.reader()
         if reader is not None and self._tail is end:
             return reader.last_time(end.position)
+        # The last chunk may hold notes only.
         for chunk in self.read(back=True):
-            return chunk.events()[-1].stamp
+            if events := chunk.events():
+                return events[-1].stamp
         return self._time
 
     def first(self) -> Event | None:
