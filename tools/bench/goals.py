@@ -50,10 +50,7 @@ _IMPORTS: Final = (
     "`import msgspec` with `typing`, `datetime`, `decimal` and `uuid` alone is 1.7; hansard's 38 modules are "
     "1.5, the call is 0.4. Of all this, 0.8 is unloading at exit"
 )
-_POLLS: Final = (
-    "waiters poll for the lock, with pauses of up to 6 ms. With 16 processes, there are 0.15 polls for each "
-    "append, of 25 µs of processor time each: a waiter's data have left the caches"
-)
+_POLLS: Final = "waiters poll for the lock, with pauses of up to 6 ms"
 _GROWS: Final = (
     "SQLite overwrites space that is already written. A log grows, so each sync also commits the file "
     "system's journal, which other programs may be filling"
@@ -71,10 +68,10 @@ GOALS: Final = (
         3,
         '100 processes, "os"',
         contention.processes_100_os,
-        "with 100 processes, it is 2.5 polls and 65 µs: those who poll take the processor from the holder of "
-        "the lock, and then a wait takes 15 polls. Pauses that follow the waits, or the time for which a "
-        "process kept the lock, gave up to 3 times the rate, and left some of 16 writers a tenth of the "
-        "others' appends",
+        f"{_POLLS}. A poll takes 25 µs of processor time, since a waiter's data have left the caches, and "
+        "may take the processor from the holder of the lock: with pauses of up to 2 ms, a wait took 15 polls, "
+        "and an append 65 µs of them. Adaptive pauses gave up to 3 times that rate, and starved some of 16 "
+        "writers",
     ),
     Goal(4, '1 process, "sync"', contention.processes_1_sync, _GROWS),
     Goal(4, '4 processes, "sync"', contention.processes_4_sync, _GROWS),
