@@ -69,8 +69,8 @@ GOALS: Final = (
         '100 processes, "os"',
         contention.processes_100_os,
         f"{_POLLS}. A poll takes 25 µs of processor time, since a waiter's data have left the caches, and "
-        "may take the processor from the holder of the lock: with pauses of up to 2 ms, a wait took 15 polls, "
-        "and an append 65 µs of them. Adaptive pauses gave up to 3 times that rate, and starved some of 16 "
+        "may take the processor from the holder of the lock: with pauses of up to 2 ms, a wait took 15 "
+        "polls, and an append 65 µs of them. Adaptive pauses gave up to 3 times that rate, and starved some of 16 "
         "writers",
     ),
     Goal(4, '1 process, "sync"', contention.processes_1_sync, _GROWS),
