@@ -70,8 +70,8 @@ GOALS: Final = (
         contention.processes_100_os,
         f"{_POLLS}. A poll takes 25 µs of processor time, since a waiter's data have left the caches, and "
         "may take the processor from the holder of the lock: with pauses of up to 2 ms, a wait took 15 "
-        "polls, and an append 65 µs of them. Adaptive pauses gave up to 3 times that rate, and starved some of 16 "
-        "writers",
+        "polls, and an append 65 µs of them. "
+        "Adaptive pauses gave up to 3 times that rate, and starved some of 16 writers",
     ),
     Goal(4, '1 process, "sync"', contention.processes_1_sync, _GROWS),
     Goal(4, '4 processes, "sync"', contention.processes_4_sync, _GROWS),
