@@ -24,7 +24,7 @@ from hansard.log.format import DECODE_ERRORS, Line, LogEnd, Position
 PIECE: Final = 1 << 17
 #: The same, in the thread of a background compaction, which takes the interpreter for 0.1 ms with each of
 #: these. The pause, in seconds, lets fewer than one in a hundred concurrent appends meet such a piece; a
-#: compaction takes five times as long, 0.1 s for each MB.
+#: compaction takes five times as long, 0.1 to 0.2 s for each MB.
 SMALL_PIECE: Final = 1 << 15
 _PAUSE: Final = 0.001
 WINDOW: Final = 1 << 16
