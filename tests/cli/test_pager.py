@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import hansard as library
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
 
@@ -47,11 +48,15 @@ def test_a_pager_that_is_left_early_ends_the_command(
     store: Path, tmp_path: Path, terminal: OpenTerminal
 ) -> None:
     """A pager that reads nothing causes no error, and the command works without a pager."""
-    left = terminal(
-        "replay", "agent/1", store=store, rows=8, PAGER=_pager(tmp_path, "print('left')")
-    )
-    assert left.wait() == 0
-    assert left.text == "left"
+    # More than a pipe holds: the pager has ended while the command still writes.
+    with library.open(store) as opened:
+        long = opened.session("long")
+        long.add_messages([{"role": "user", "content": "line\n" * 2_000}] * 20)
+    for name in ("agent/1", "long"):
+        pager = _pager(tmp_path, "print('left')")
+        left = terminal("replay", name, "--full", store=store, rows=8, PAGER=pager)
+        assert left.wait() == 0
+        assert left.text == "left"
     missing = terminal("replay", "agent/1", store=store, rows=8, PAGER="/no/such/pager")
     assert missing.wait() == 0
     assert "metadata: user = u8" in missing.text

@@ -138,7 +138,13 @@ class Screen:
         """Rich's console."""
         from rich.console import Console
 
-        return Console(markup=False, highlight=False, emoji=False)
+        class Output(Console):
+            """Leaves a closed pipe to the command; Rich would end the process with 1."""
+
+            def on_broken_pipe(self) -> None:
+                raise BrokenPipeError
+
+        return Output(markup=False, highlight=False, emoji=False)
 
     @contextmanager
     def paged(self) -> "Iterator[None]":
